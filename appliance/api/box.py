@@ -1,0 +1,50 @@
+"""What the HTTP interface stands on: put together by the daemon, read by every route."""
+
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from appliance.accounts.keys import KeyStore
+from appliance.admission import Admission
+from appliance.config import Config
+from appliance.forecast.encoder import Encoder
+from appliance.models import ModelFile
+from appliance.observe.metrics import Metrics
+from appliance.prepare.client import Preparer
+from appliance.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The parts of one running appliance."""
+
+    config: Config
+    keys: KeyStore
+    preparer: Preparer
+    supervisor: Supervisor
+    admission: Admission
+    model: ModelFile
+    metrics: Metrics
+    started_at: float
+    """Wall clock, seconds since 1970."""
+    version: str
+    llama_commit: str
+    encoder: Encoder = field(default_factory=Encoder)
+
+    @property
+    def fingerprint(self) -> str:
+        """Which build gave the answer with which weights; starts with "b" as llama-server's."""
+        return f"b{self.llama_commit[:8] or 'unknown'}-{self.model.sha256[:12]}"
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that one request may use."""
+        ready = self.supervisor.snapshot.ready
+        return ready.n_ctx if ready is not None else self.config.engine.context
+
+
+def box_of(request: Request) -> Box:
+    """The box that serves this request."""
+    box = request.app.state.box
+    assert isinstance(box, Box)
+    return box

@@ -1,0 +1,183 @@
+"""POST /v1/completions."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from appliance.api import answers
+from appliance.api.answers import Answer, LegacyLogprobs, Logprob, TextChoice
+from appliance.api.bodies import ignored_header, read_shape
+from appliance.api.box import Box, box_of
+from appliance.api.chat import finish_reason
+from appliance.api.flight import Flight
+from appliance.api.gather import Gathered, gather
+from appliance.api.intake import Terms, check_bounds, check_tokens, embark, now_unix, resolve_model
+from appliance.api.logprobs import legacy
+from appliance.api.replies import json_response, pieces_of
+from appliance.api.shapes import Generation
+from appliance.api.streaming import DONE, EventStream, event
+from appliance.api.text_shapes import CompletionRequest, Prompt, prompts_of
+from appliance.api.trace import trace_of
+from appliance.engine.messages import Delta, Finished, Prefill
+from appliance.prepare.messages import Prepared, TextJob
+
+DEFAULT_TOKENS = 16
+"""OpenAI's, where neither the request nor the config says otherwise."""
+
+
+async def completions(request: Request) -> Response:
+    """As a chat, but the prompt is the caller's own."""
+    box, trace = box_of(request), trace_of(request)
+    shape, ignored = await read_shape(request, CompletionRequest)
+    resolve_model(box, shape.model)
+    terms = _terms(box, shape)
+    check_bounds(box, shape, terms.n)
+    trace.user = shape.user or ""
+    prepared = await prepare_prompts(box, shape, shape.prompt)
+    flight = embark(box, request, trace, shape, terms, prepared)
+    headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
+    text = Text(box, shape, prepared, flight)
+    if shape.stream:
+        ping_s = box.config.server.sse_ping_s
+        return EventStream(flight, text, pieces_of(request), ping_s, headers)
+    gathered = await gather(flight, request.receive, pieces_of(request))
+    return json_response(text.whole(gathered), headers)
+
+
+def _terms(box: Box, shape: CompletionRequest) -> Terms:
+    limit = shape.limit
+    if limit is None and shape.n_predict is None and not box.config.limits.max_tokens_default:
+        limit = DEFAULT_TOKENS
+    logprobs = -1 if shape.logprobs is None else shape.logprobs
+    return Terms(
+        prefix="cmpl-",
+        limit=limit,
+        n=shape.n or 1,
+        logprobs=logprobs,
+        service_tier=shape.service_tier,
+    )
+
+
+async def prepare_prompts(
+    box: Box, shape: Generation, prompt: Prompt, *, add_special: bool = True
+) -> list[Prepared]:
+    """Every prompt, tokenised and with the request's grammar. Raises BadRequest."""
+    found = []
+    for entry in prompts_of(prompt):
+        if isinstance(entry, list):
+            check_tokens(box, entry, "prompt")
+        job = TextJob(
+            prompt=entry,
+            add_special=add_special,
+            json_schema=shape.json_schema,
+            grammar=shape.grammar,
+            grammar_type=shape.grammar_type,
+        )
+        found.append(await box.preparer.text(job))
+    return found
+
+
+class Text:
+    """One text completion on its way out, whole or in chunks."""
+
+    def __init__(
+        self, box: Box, shape: CompletionRequest, prepared: Sequence[Prepared], flight: Flight
+    ) -> None:
+        self._shape = shape
+        self._prepared = prepared
+        self._flight = flight
+        self._model = box.model.name
+        self._fingerprint = box.fingerprint
+        self._created = now_unix()
+        tier = shape.service_tier
+        self._tier = UNSET if tier is None else "default" if tier == "auto" else tier
+        self._first = True
+        self._offsets: dict[int, int] = {}
+
+    def _answer(self, choices: Sequence[TextChoice]) -> Answer:
+        return Answer(
+            id=self._flight.tickets[0].id,
+            object="text_completion",
+            created=self._created,
+            model=self._model,
+            system_fingerprint=self._fingerprint,
+            choices=choices,
+            service_tier=self._tier,
+        )
+
+    def whole(self, gathered: Sequence[Gathered]) -> Answer:
+        """The answer of a request without streaming."""
+        found = self._answer([self._choice(choice) for choice in gathered])
+        found.usage = answers.usage_of(self._flight.counts)
+        found.timings = answers.timings_of(self._flight.counts)
+        self._once(found)
+        return found
+
+    def _choice(self, gathered: Gathered) -> TextChoice:
+        self._flight.trace.outcome = reason = finish_reason(gathered.end, called=False)
+        return TextChoice(
+            index=gathered.index,
+            text=gathered.text,
+            finish_reason=reason,
+            logprobs=self._logprobs(gathered.index, gathered.logprobs),
+            token_ids=gathered.token_ids if self._shape.return_token_ids else UNSET,
+        )
+
+    def _logprobs(self, choice: int, entries: Sequence[Logprob]) -> LegacyLogprobs | None:
+        if self._shape.logprobs is None:
+            return None
+        offset = self._offsets.get(choice, 0)
+        self._offsets[choice] = offset + sum(len(entry.token) for entry in entries)
+        return legacy(entries, offset)
+
+    def _once(self, answer: Answer) -> None:
+        """What an answer, or the first chunk of one, says of the whole request."""
+        if self._first:
+            self._first = False
+            if self._shape.metadata is not None:
+                answer.metadata = self._shape.metadata
+            if self._shape.return_token_ids:
+                answer.prompt_token_ids = [t for p in self._prepared for t in p.prompt]
+
+    def progress(self, prefill: Prefill) -> bytes:
+        chunk = self._answer([])
+        chunk.prompt_progress = answers.Progress(
+            prefill.total, prefill.cached, prefill.processed, prefill.ms
+        )
+        return event(chunk)
+
+    def delta(self, choice: int, delta: Delta, logprobs: list[Logprob]) -> bytes:
+        ids = self._shape.return_token_ids and delta.token_ids
+        if not delta.text and not logprobs and not ids:
+            return b""
+        chosen = TextChoice(choice, delta.text)
+        if logprobs:
+            chosen.logprobs = self._logprobs(choice, logprobs)
+        if ids:
+            chosen.token_ids = ids
+        chunk = self._answer([chosen])
+        self._once(chunk)
+        if self._shape.timings_per_token:
+            chunk.timings = self._flight.timings_so_far()
+        return event(chunk)
+
+    def finished(self, choice: int, end: Finished, logprobs: list[Logprob]) -> bytes:
+        self._flight.trace.outcome = reason = finish_reason(end, called=False)
+        chosen = TextChoice(choice, "", reason)
+        if logprobs:
+            chosen.logprobs = self._logprobs(choice, logprobs)
+        chunk = self._answer([chosen])
+        self._once(chunk)
+        if self._flight.landed:
+            chunk.timings = answers.timings_of(self._flight.counts)
+        return event(chunk)
+
+    def closing(self) -> bytes:
+        if not self._shape.wants_usage:
+            return DONE
+        chunk = self._answer([])
+        chunk.usage = answers.usage_of(self._flight.counts)
+        chunk.timings = answers.timings_of(self._flight.counts)
+        return event(chunk) + DONE

@@ -1,0 +1,84 @@
+"""Every fault as one JSON error object, whoever raised it."""
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from appliance.errors import ApiError, BadRequest, Forbidden, MethodNotAllowed, NotFound
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Internal(ApiError):
+    """A bug of ours. The log has the rest under the same id."""
+
+    def __init__(self, trace_id: str) -> None:
+        super().__init__(
+            f"the box failed on this request; its log tells why under the id {trace_id}",
+            code="internal_error",
+            extra={"trace_id": trace_id},
+        )
+
+
+class Cancelled(ApiError):
+    """An operator ended the request. Not to be tried again by itself."""
+
+    status = 499
+    type = "cancelled_error"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the request was cancelled by the operator of the box",
+            code="cancelled",
+            headers={"x-should-retry": "false"},
+        )
+
+
+class Misdirected(ApiError):
+    """The request was meant for another host."""
+
+    status = 421
+    type = "invalid_request_error"
+
+
+def encode_fault(fault: ApiError) -> bytes:
+    """The error object as JSON."""
+    return _encode(fault.body())
+
+
+def answer_fault(fault: ApiError) -> Response:
+    """The fault as a response."""
+    return Response(
+        encode_fault(fault), fault.status, dict(fault.headers), media_type="application/json"
+    )
+
+
+async def on_fault(_: Request, fault: Exception) -> Response:
+    """Handler for `ApiError`."""
+    assert isinstance(fault, ApiError)
+    return answer_fault(fault)
+
+
+async def on_http_exception(request: Request, fault: Exception) -> Response:
+    """Handler for what the router raises: no such path, no such method."""
+    assert isinstance(fault, HTTPException)
+    path = request.scope["path"][:200]
+    if fault.status_code == 404:
+        return answer_fault(
+            NotFound(f"no route {path!r}: GET /openapi.json lists them all", code="not_found")
+        )
+    if fault.status_code == 405:
+        allowed = dict(fault.headers or {})
+        methods = allowed.get("Allow", "another method")
+        return answer_fault(
+            MethodNotAllowed(
+                f"{request.method} does not work on {path!r}: use {methods}",
+                code="method_not_allowed",
+                headers=allowed,
+            )
+        )
+    known: dict[int, Callable[[str], ApiError]] = {400: BadRequest, 403: Forbidden}
+    return answer_fault(known.get(fault.status_code, BadRequest)(str(fault.detail)))

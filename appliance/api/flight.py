@@ -1,0 +1,213 @@
+"""One HTTP request in the engine: its tickets followed as one, until every choice has ended."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from starlette.types import Receive
+
+from appliance.api.answers import Timings, timings_from
+from appliance.api.faults import Cancelled
+from appliance.api.trace import ClientGone, Trace
+from appliance.engine.messages import Counts, Delta, Event, Finished, Started
+from appliance.errors import ApiError, DeadlineExceeded, EngineFailed
+from appliance.observe.metrics import Metrics
+from appliance.supervisor import Ticket
+
+log = logging.getLogger("appliance.api")
+
+LINGER_S = 5.0
+"""How long the counts of a cancelled request are waited for."""
+
+
+class Flight:
+    """The tickets of one request (one per prompt). Choices are numbered through: choice j of
+    prompt i is i * n + j."""
+
+    def __init__(self, tickets: Sequence[Ticket], trace: Trace, metrics: Metrics) -> None:
+        self.tickets = tickets
+        self.trace = trace
+        self.gone = False
+        self._metrics = metrics
+        self._n = tickets[0].request.n
+        self._open = [self._n] * len(tickets)
+        self._counts: list[dict[int, Counts]] = [{} for _ in tickets]
+        self._waiting: dict[int, asyncio.Task[Event | None]] = {}
+        self._first_delta = self._last_delta = 0.0
+        trace.tickets = tickets[0].id if len(tickets) == 1 else f"{tickets[0].id}x{len(tickets)}"
+        trace.prompt_tokens = sum(len(ticket.request.prompt) for ticket in tickets)
+
+    @property
+    def position(self) -> int:
+        """Requests that go first."""
+        return max(ticket.position for ticket in self.tickets)
+
+    @property
+    def started(self) -> bool:
+        return all(ticket.started_at is not None for ticket in self.tickets)
+
+    @property
+    def landed(self) -> bool:
+        """Every choice has ended."""
+        return not any(self._open)
+
+    def timings_so_far(self) -> Timings:
+        """For the chunk that is being written: measured here, exact only at the end."""
+        ticket = self.tickets[0]
+        decoding = max(0.0, self._last_delta - self._first_delta)
+        started = ticket.started_at if ticket.started_at is not None else ticket.submitted_at
+        return timings_from(
+            cached=self.trace.cached_tokens,
+            prompt=self.trace.prompt_tokens,
+            prompt_ms=max(0.0, self._first_delta - started) * 1000,
+            predicted=sum(ticket.generated for ticket in self.tickets),
+            predicted_ms=decoding * 1000,
+            choices=self._n * len(self.tickets),
+        )
+
+    @property
+    def counts(self) -> list[list[Counts]]:
+        """The costs of all ended choices, per prompt, in the order of the choices."""
+        return [[found[choice] for choice in sorted(found)] for found in self._counts]
+
+    def cancel(self) -> None:
+        """End every choice that is still open."""
+        for ticket in self.tickets:
+            ticket.cancel()
+
+    def leave(self) -> None:
+        """The client is gone: nobody reads the answer."""
+        self.gone = True
+        self.cancel()
+
+    async def next(self, timeout: float | None = None) -> tuple[int, Event] | None:
+        """The next event and the choice it is about (0 for `Started` and `Prefill`); None when
+        nothing came in time. Raises what ended the request early."""
+        if len(self.tickets) == 1:
+            index, event = 0, await self._ask(0, timeout)
+        else:
+            index, event = await self._ask_all(timeout)
+        if event is None:
+            return None
+        if isinstance(event, Finished):
+            self._land(index, event)
+        elif isinstance(event, Started):
+            self.trace.cached_tokens += event.cached_tokens
+        elif isinstance(event, Delta):
+            self._count(index, event)
+        choice = event.choice if isinstance(event, Delta | Finished) else 0
+        return index * self._n + choice, event
+
+    async def _ask(self, index: int, timeout: float | None) -> Event | None:
+        try:
+            return await self.tickets[index].next(timeout)
+        except ApiError:
+            self._open[index] = 0
+            raise
+        except StopAsyncIteration:
+            self._open[index] = 0
+            raise EngineFailed(
+                "the engine ended the request before every choice was complete", code="incomplete"
+            ) from None
+
+    async def _ask_all(self, timeout: float | None) -> tuple[int, Event | None]:
+        """Whichever ticket has something first."""
+        for index, left in enumerate(self._open):
+            if left and index not in self._waiting:
+                self._waiting[index] = asyncio.create_task(self._ask(index, None))
+        done, _ = await asyncio.wait(
+            self._waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        for index, task in self._waiting.items():
+            if task in done:
+                del self._waiting[index]
+                return index, task.result()
+        return 0, None
+
+    def _count(self, index: int, delta: Delta) -> None:
+        """Latencies as the client sees them; without streaming it sees none but the last."""
+        if not self.tickets[index].request.stream:
+            return
+        now = time.monotonic()
+        if not self.trace.ttft_ms:
+            self.trace.ttft_ms = (now - self.trace.started) * 1000
+            self._first_delta = now
+        elif delta.token_ids and self._n == len(self.tickets) == 1:
+            self._metrics.inter_token.observe((now - self._last_delta) / len(delta.token_ids))
+        self._last_delta = now
+
+    def _land(self, index: int, end: Finished) -> None:
+        counts = end.counts
+        self._open[index] -= 1
+        self._counts[index][end.choice] = counts
+        trace = self.trace
+        trace.completion_tokens += counts.completion_tokens
+        trace.queue_ms = max(trace.queue_ms, counts.queue_ms)
+        if not trace.ttft_ms:
+            trace.ttft_ms = (
+                (self.tickets[index].submitted_at - trace.started) * 1000
+                + counts.queue_ms
+                + counts.prompt_ms
+            )
+        self._raise_for(end)
+
+    def _raise_for(self, end: Finished) -> None:
+        """An end that is no answer, as the fault to tell the client."""
+        if end.reason == "cancelled":
+            raise ClientGone if self.gone else Cancelled
+        if end.reason == "deadline":
+            raise DeadlineExceeded(
+                "the request's deadline passed before its answer was complete: allow more time "
+                "with deadline_s, or ask for fewer tokens",
+                code="deadline_exceeded",
+            )
+        if end.reason == "error":
+            raise EngineFailed(end.message or "the engine gave up on this request", code="failed")
+
+    async def land(self) -> None:
+        """However the request ended: nothing of it stays in the engine, and its counts are in."""
+        if not self.landed:
+            self.cancel()
+            await self._linger()
+        for task in self._waiting.values():
+            task.cancel()
+        self._observe()
+
+    async def _linger(self) -> None:
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not self.landed:
+                    with suppress(ApiError, ClientGone):
+                        await self.next()
+        except TimeoutError:
+            log.warning("request %s was cancelled, but its counts did not come", self.trace.tickets)
+
+    def _observe(self) -> None:
+        trace = self.trace
+        if trace.ttft_ms:
+            self._metrics.generated(
+                prompt_tokens=trace.prompt_tokens,
+                completion_tokens=trace.completion_tokens,
+                queue_s=trace.queue_ms / 1000,
+                ttft_s=trace.ttft_ms / 1000,
+                latency_s=time.monotonic() - trace.started,
+            )
+
+
+@asynccontextmanager
+async def following(flight: Flight, receive: Receive) -> AsyncIterator[None]:
+    """Cancels the flight as soon as its client hangs up, and lands it at the end."""
+    watcher = asyncio.create_task(_watch(flight, receive))
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        await flight.land()
+
+
+async def _watch(flight: Flight, receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    flight.leave()

@@ -1,0 +1,118 @@
+"""The OpenAPI description of the routes: true to what they take and refuse."""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from appliance.api.routes import ROUTES, Route
+
+_REF = "#/components/schemas/{model}"
+
+
+class ErrorObject(BaseModel):
+    """What went wrong. Some types have further members."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | int
+
+
+class ErrorBody(BaseModel):
+    """Every answer other than 2xx."""
+
+    error: ErrorObject
+
+
+_FAULTS = {
+    400: "The request is wrong; `param` names the field.",
+    401: "No key, or an unknown one.",
+    403: "The key lacks the scope, or the web origin is not allowed.",
+    404: "No such model, request or route.",
+    413: "The body is larger than limits.body_bytes.",
+    421: "The box is not known under this host name.",
+    429: "The queue is full; Retry-After tells when to come again.",
+    499: "An operator cancelled the request.",
+    500: "The engine failed with the request in flight, or a bug of ours.",
+    503: "Draining, stopping, or the engine is down; Retry-After tells when to come again.",
+    504: "The request's deadline passed.",
+}
+
+
+def _codes(route: Route) -> list[int]:
+    if route.need == "public":
+        return [421]
+    codes = [401, 403, 421, 500]
+    if route.body is not None:
+        codes += [400, 413]
+    if "{id" in route.path or (route.body is not None and "model" in route.body.model_fields):
+        codes.append(404)
+    if route.generates:
+        codes += [429, 499, 503, 504]
+    elif route.need == "infer" or route.path in ("/readyz", "/slots"):
+        codes += [429, 503]
+    return sorted(codes)
+
+
+def described(route: Route) -> dict[str, Any]:
+    """Arguments for FastAPI's `add_api_route`."""
+    extra: dict[str, Any] = {"parameters": _parameters(route)}
+    if route.body is not None:
+        schema = {"$ref": _REF.format(model=route.body.__name__)}
+        extra["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": {"schema": schema}},
+        }
+    return {
+        "summary": route.summary,
+        "description": (route.handler.__doc__ or "").strip(),
+        "tags": [route.tag],
+        "operation_id": route.handler.__name__,
+        "responses": {200: _success(route), **{code: _fault(code) for code in _codes(route)}},
+        "openapi_extra": extra,
+    }
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if "{id" in route.path:
+        text = {"type": "string", "minLength": 1}
+        found.append({"name": "id", "in": "path", "required": True, "schema": text})
+    if route.path == "/slots":
+        found.append(_query("fail_on_no_slot", "1: answer 503 when no slot is idle."))
+    if route.generates and route.path != "/v1/embeddings":
+        whole = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
+        about = "The most milliseconds that the request may take; deadline_s goes before it."
+        found.append(
+            {"name": "X-Request-Timeout-Ms", "in": "header", "schema": whole, "description": about}
+        )
+    return found
+
+
+def _query(name: str, about: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": {"type": "string"}, "description": about}
+
+
+def _success(route: Route) -> dict[str, Any]:
+    content: dict[str, Any] = {route.media: {"schema": {}}}
+    if route.body is not None and "stream" in route.body.model_fields:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {"description": "Done.", "content": content}
+
+
+def _fault(code: int) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model="ErrorBody")}
+    return {"description": _FAULTS[code], "content": {"application/json": {"schema": schema}}}
+
+
+def component_schemas() -> dict[str, Any]:
+    """The schemas that the routes refer to."""
+    shapes = {route.body for route in ROUTES if route.body is not None} | {ErrorBody}
+    ordered = sorted(shapes, key=lambda shape: shape.__name__)
+    _, found = models_json_schema(
+        [(shape, "validation") for shape in ordered], ref_template=_REF
+    )
+    definitions = found["$defs"]
+    assert isinstance(definitions, dict)
+    return definitions

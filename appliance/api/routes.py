@@ -1,0 +1,126 @@
+"""Every route of the box: path, handler, who may use it, and what it takes. One table, from which
+the router, the guard and the documentation are all made."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from appliance.api import admin, docs, info, tokens
+from appliance.api.auth import Need
+from appliance.api.chat import chat_completions
+from appliance.api.chat_shapes import ChatRequest, RenderRequest
+from appliance.api.completions import completions
+from appliance.api.embeddings import embeddings
+from appliance.api.native import completion
+from appliance.api.shapes import Shape
+from appliance.api.text_shapes import (
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    NativeRequest,
+    RestartRequest,
+    TokenizeRequest,
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route. `aliases` are other paths for the same thing, left out of the documentation."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    handler: Handler
+    need: Need
+    summary: str
+    tag: str
+    body: type[Shape] | None = None
+    body_required: bool = True
+    aliases: tuple[str, ...] = ()
+    generates: bool = False
+    """Can be refused for want of room, and can stream."""
+    media: str = "application/json"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.aliases)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST", "/v1/chat/completions", chat_completions, "infer", "Answer a chat", "OpenAI",
+        body=ChatRequest, aliases=("/chat/completions",), generates=True,
+    ),
+    Route(
+        "POST", "/v1/completions", completions, "infer", "Continue a text", "OpenAI",
+        body=CompletionRequest, generates=True,
+    ),
+    Route(
+        "POST", "/v1/embeddings", embeddings, "infer", "Embed texts", "OpenAI",
+        body=EmbeddingRequest, generates=True,
+    ),
+    Route("GET", "/v1/models", info.models, "read", "List models", "OpenAI", aliases=("/models",)),
+    Route("GET", "/v1/models/{id:path}", info.model, "read", "Describe a model", "OpenAI"),
+    Route(
+        "POST", "/completion", completion, "infer", "Continue a text", "llama-server",
+        body=NativeRequest, aliases=("/completions",), generates=True,
+    ),
+    Route(
+        "POST", "/tokenize", tokens.tokenize, "infer", "Text to token ids", "llama-server",
+        body=TokenizeRequest,
+    ),
+    Route(
+        "POST", "/detokenize", tokens.detokenize, "infer", "Token ids to text", "llama-server",
+        body=DetokenizeRequest,
+    ),
+    Route(
+        "POST", "/apply-template", tokens.apply_template, "infer", "Chat to prompt",
+        "llama-server", body=RenderRequest,
+    ),
+    Route("GET", "/props", info.props, "read", "Settings and build", "llama-server"),
+    Route("GET", "/slots", info.slots, "metrics", "Running sequences", "llama-server"),
+    Route(
+        "GET", "/metrics", info.metrics, "metrics", "Prometheus metrics", "llama-server",
+        media="text/plain",
+    ),
+    Route(
+        "GET", "/health", info.health, "public", "Is the daemon alive?", "Health",
+        aliases=("/v1/health",),
+    ),
+    Route("GET", "/readyz", info.readyz, "read", "Would a request be answered?", "Health"),
+    Route("GET", "/admin/status", admin.status, "admin", "Everything at a glance", "Admin"),
+    Route("GET", "/admin/requests", admin.requests, "admin", "List live requests", "Admin"),
+    Route("DELETE", "/admin/requests/{id}", admin.cancel, "admin", "Cancel a request", "Admin"),
+    Route("POST", "/admin/drain", admin.drain, "admin", "Admit nothing new", "Admin"),
+    Route("POST", "/admin/resume", admin.resume, "admin", "Admit again", "Admin"),
+    Route("POST", "/admin/hold", admin.hold, "admin", "Hold the queue", "Admin"),
+    Route("POST", "/admin/release", admin.release, "admin", "Release the queue", "Admin"),
+    Route(
+        "POST", "/admin/engine/restart", admin.restart, "admin", "Restart the engine", "Admin",
+        body=RestartRequest, body_required=False,
+    ),
+)  # fmt: skip
+
+DOCS: tuple[Route, ...] = (
+    Route("GET", "/docs", docs.page, "docs", "This documentation", "Docs", media="text/html"),
+    Route("GET", "/openapi.json", docs.schema, "docs", "OpenAPI document", "Docs"),
+)
+
+
+def need_of(path: str) -> Need:
+    """Who may use `path`. What is not listed needs somebody known, and is then not found."""
+    found = _EXACT.get(path)
+    if found is not None:
+        return found
+    if path == "/admin" or path.startswith("/admin/"):
+        return "admin"
+    return "read" if path.startswith("/v1/models/") else "known"
+
+
+_EXACT: dict[str, Need] = {
+    path: route.need for route in (*ROUTES, *DOCS) for path in route.paths if "{" not in path
+}

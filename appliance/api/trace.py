@@ -1,0 +1,156 @@
+"""Who asked what, and how it went: ids in and out, one log line, one count per request."""
+
+import logging
+import re
+import secrets
+import time
+from dataclasses import dataclass
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from appliance.api.faults import Internal, answer_fault
+from appliance.observe.metrics import Metrics
+
+log = logging.getLogger("appliance.access")
+bugs = logging.getLogger("appliance.api")
+
+_SCOPE_KEY = "steelyard.trace"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_ZERO_TRACE, _ZERO_SPAN = "0" * 32, "0" * 16
+
+
+class ClientGone(Exception):
+    """The client closed the connection: there is nobody to answer."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """One request's facts, filled in on its way. Times are monotonic seconds."""
+
+    request_id: str
+    trace_id: str
+    span_id: str
+    flags: str
+    started: float
+    route: str = ""
+    """The route's template; empty where none matched."""
+    granted: str = ""
+    """The need that the guard found satisfied."""
+    key_id: str = ""
+    key_name: str = ""
+    user: str = ""
+    status: int = 0
+    outcome: str = ""
+    tickets: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    queue_ms: float = 0.0
+    ttft_ms: float = 0.0
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
+
+
+def begin(connection: HTTPConnection, now: float) -> Trace:
+    """The client's ids where they are well-formed, else ours."""
+    given = connection.headers.get("x-request-id", "")
+    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + secrets.token_hex(12)
+    trace_id, flags = _parent(connection.headers.get("traceparent", ""))
+    return Trace(request_id, trace_id, secrets.token_hex(8), flags, now)
+
+
+def _parent(header: str) -> tuple[str, str]:
+    found = _TRACEPARENT.fullmatch(header.strip())
+    if found is None:
+        return secrets.token_hex(16), "00"
+    version, trace_id, span_id, flags = found.groups()
+    if version == "ff" or trace_id == _ZERO_TRACE or span_id == _ZERO_SPAN:
+        return secrets.token_hex(16), "00"
+    return trace_id, flags
+
+
+def trace_of(connection: HTTPConnection) -> Trace:
+    """The trace that `Tracing` began for this request."""
+    trace = connection.scope[_SCOPE_KEY]
+    assert isinstance(trace, Trace)
+    return trace
+
+
+class Tracing:
+    """Outermost: gives each request its ids, answers bugs with 500, writes the log line."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        trace = begin(HTTPConnection(scope), time.monotonic())
+        scope[_SCOPE_KEY] = trace
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                trace.status = message["status"]
+                _name(MutableHeaders(scope=message), trace)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except ClientGone:
+            trace.outcome = "disconnected"
+        except Exception:
+            await self._bug(trace, scope, receive, send_named)
+        finally:
+            self._finish(trace, scope)
+
+    async def _bug(self, trace: Trace, scope: Scope, receive: Receive, send: Send) -> None:
+        bugs.exception("request %s failed by a bug of ours", trace.request_id)
+        trace.outcome = "bug"
+        if not trace.status:
+            await answer_fault(Internal(trace.request_id))(scope, receive, send)
+
+    def _finish(self, trace: Trace, scope: Scope) -> None:
+        took = time.monotonic() - trace.started
+        outcome = trace.outcome or _outcome(trace.status)
+        self._metrics.request_done(trace.route or "unknown", outcome)
+        log.info(
+            "request=%s method=%s route=%s status=%d outcome=%s key=%s user=%s ticket=%s "
+            "prompt=%d cached=%d completion=%d queue_ms=%.1f ttft_ms=%.1f ms=%.1f",
+            trace.request_id,
+            scope["method"],
+            trace.route or "-",
+            trace.status,
+            outcome,
+            trace.key_name or "-",
+            trace.user or "-",
+            trace.tickets or "-",
+            trace.prompt_tokens,
+            trace.cached_tokens,
+            trace.completion_tokens,
+            trace.queue_ms,
+            trace.ttft_ms,
+            took * 1000,
+        )
+
+
+def _outcome(status: int) -> str:
+    """What a request that touched no model came to."""
+    if status == 0:
+        return "disconnected"
+    return "ok" if status < 400 else "refused" if status < 500 else "failed"
+
+
+def _name(headers: MutableHeaders, trace: Trace) -> None:
+    headers["Server"] = "steelyard"
+    headers["X-Request-Id"] = trace.request_id
+    headers["traceparent"] = trace.traceparent
+    headers["openai-processing-ms"] = str(round((time.monotonic() - trace.started) * 1000))
+    headers.setdefault("Cache-Control", "no-store")
+    headers.setdefault("X-Content-Type-Options", "nosniff")

@@ -1,0 +1,96 @@
+"""The growing answer of one choice: tokens in, events out, and the decision to stop."""
+
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+from llguidance import LLTokenizer
+from numpy.typing import NDArray
+
+from appliance.engine.detokenize import TextStream
+from appliance.engine.messages import Delta, Event, Finished, TokenLogprob
+from appliance.engine.sampling import Sampler, make_constraint
+from appliance.engine.sequence import End, Sequence
+from appliance.engine.vocab import Vocab
+
+
+class Answer:
+    """Owns the sampler and the text of one sequence from submission to its end."""
+
+    def __init__(
+        self, sequence: Sequence, vocab: Vocab, lltokenizer: Callable[[], LLTokenizer] | None
+    ) -> None:
+        """Raises ConstraintError when the request's grammar does not compile."""
+        request = sequence.request
+        self._sequence = sequence
+        self._vocab = vocab
+        self._special = request.special
+        self._text = TextStream(request.stop)
+        constraint = None
+        if request.grammar is not None and lltokenizer is not None:
+            constraint = make_constraint(lltokenizer(), request.grammar)
+        self._sampler = Sampler(
+            request.sampling, sequence.choice, request.prompt, vocab.eogs, constraint
+        )
+        self._pending_text: list[str] = []
+        self._pending_ids: list[int] = []
+        self._pending_logprobs: list[TokenLogprob] = []
+
+    @classmethod
+    def unstarted(cls, sequence: Sequence, vocab: Vocab) -> Self:
+        """For a request that ends before its grammar could be used."""
+        return cls(sequence, vocab, None)
+
+    def take(self, logits: NDArray[np.float32], n_ctx: int) -> End | None:
+        """Samples one token, appends it, and says whether the choice ends with it."""
+        sequence = self._sequence
+        token, logprob = self._sampler.pick(logits)
+        sequence.tokens.append(token)
+        self._pending_ids.append(token)
+        if logprob is not None:
+            self._pending_logprobs.append(logprob)
+        if token in self._vocab.eogs and not sequence.request.sampling.ignore_eos:
+            sequence.hidden += 1
+            return End("stop", "eos")
+        fed = self._text.feed(self._vocab.piece(token, self._special))
+        self._pending_text.append(fed.text)
+        if fed.stop_word:
+            sequence.hidden += fed.hidden
+            return End("stop", "word", fed.stop_word)
+        if self._sampler.complete:
+            return End("stop", "eos")
+        if sequence.generated >= sequence.request.max_tokens or len(sequence.tokens) >= n_ctx:
+            return End("length", "limit")
+        return None
+
+    def delta(self) -> list[Event]:
+        """What is new since the last delta, if anything is."""
+        if not self._pending_ids and not any(self._pending_text):
+            return []
+        delta = Delta(
+            self._sequence.request.id,
+            self._sequence.choice,
+            "".join(self._pending_text),
+            tuple(self._pending_ids),
+            tuple(self._pending_logprobs),
+        )
+        self._pending_text, self._pending_ids, self._pending_logprobs = [], [], []
+        return [delta]
+
+    def finish(self, end: End, now: float) -> list[Event]:
+        """The rest of the text and the account."""
+        if end.stop_type != "word":
+            self._pending_text.append(self._text.flush())
+        events = self.delta()
+        self._sampler.close()
+        sequence = self._sequence
+        finished = Finished(
+            sequence.request.id,
+            sequence.choice,
+            end.reason,
+            end.stop_type,
+            end.stop_word,
+            sequence.counts(now),
+            end.message,
+        )
+        return [*events, finished]

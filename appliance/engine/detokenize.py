@@ -1,0 +1,79 @@
+"""From token pieces to text that may be sent: whole characters only, and never a stop string.
+
+Pure. A token may end in the middle of a character, and a stop string may start in one token and
+end three tokens later; what could still become either is held back until it is decided.
+"""
+
+import codecs
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What one token added."""
+
+    text: str
+    """Text that is now safe to send."""
+    stop_word: str = ""
+    """The stop string that is complete now; nothing after it counts."""
+    hidden: int = 0
+    """With a stop word: tokens, this one included, of which no character will be shown."""
+
+
+class TextStream:
+    """The text of one choice as its tokens arrive."""
+
+    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+        self._stop = tuple(word for word in stop if word)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._ends: list[int] = []
+        """For each token since the last release: length of `_held` after it."""
+
+    def feed(self, piece: bytes) -> Fed:
+        """Takes the bytes of the next token."""
+        self._held += self._decoder.decode(piece)
+        self._ends.append(len(self._held))
+        if not self._stop:
+            return Fed(self._release(len(self._held)))
+        at, word = self._find()
+        if word:
+            shown = self._held[:at]
+            hidden = sum(1 for start in self._starts() if start >= at)
+            self._held, self._ends = "", []
+            return Fed(shown, word, hidden)
+        return Fed(self._release(len(self._held) - self._suspect()))
+
+    def flush(self) -> str:
+        """The answer ended otherwise: whatever was held back is text after all. Bytes of a
+        character that never got complete come out as U+FFFD."""
+        rest = self._held + self._decoder.decode(b"", final=True)
+        self._held, self._ends = "", []
+        return rest
+
+    def _release(self, length: int) -> str:
+        text, self._held = self._held[:length], self._held[length:]
+        self._ends = [end - length for end in self._ends if end > length]
+        return text
+
+    def _starts(self) -> list[int]:
+        """Where the text of each pending token begins in `_held`."""
+        return [0, *self._ends[:-1]]
+
+    def _find(self) -> tuple[int, str]:
+        """The earliest complete stop string in what is held, the longest where two start there."""
+        found = [(self._held.find(word), -len(word), word) for word in self._stop]
+        hits = [hit for hit in found if hit[0] >= 0]
+        if not hits:
+            return -1, ""
+        at, _, word = min(hits)
+        return at, word
+
+    def _suspect(self) -> int:
+        """Length of the longest tail that may be the beginning of a stop string."""
+        longest = min(max(map(len, self._stop)) - 1, len(self._held))
+        for length in range(longest, 0, -1):
+            tail = self._held[-length:]
+            if any(word.startswith(tail) for word in self._stop):
+                return length
+        return 0

@@ -1,0 +1,97 @@
+"""The account of KV cells: which are held, which are pinned by running sequences, what is free.
+
+llama.cpp's unified cache hands out cells itself and shares them when a sequence is copied, but it
+tells nobody how many are left. This pool mirrors it one to one: a cell is taken when a token is
+computed, shared when a prefix is copied and free again when its last holder lets go. A cell held
+by a running sequence is pinned; the others that are held belong to finished sequences and can be
+had back. So the scheduler knows before it decodes that the tokens of a step fit, and a test can
+check the sum.
+"""
+
+from collections.abc import Iterable, Sequence
+
+
+class KvPool:
+    """`total` cells, each free or held by one or more sequences."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.pinned = 0
+        self._free = list(range(total - 1, -1, -1))
+        self._holders = [0] * total
+        self._pins = [0] * total
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def used(self) -> int:
+        return self.total - len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """`count` fresh cells, pinned. The caller has checked `free`."""
+        assert count <= len(self._free), "scheduled more tokens than there are free cells"
+        split = len(self._free) - count
+        cells = self._free[split:]
+        del self._free[split:]
+        for cell in cells:
+            self._holders[cell] = 1
+            self._pins[cell] = 1
+        self.pinned += count
+        return cells
+
+    def share(self, cells: Iterable[int]) -> None:
+        """One more sequence, a running one, holds each of these cells."""
+        for cell in cells:
+            assert self._holders[cell] > 0, "shared a cell that nobody holds"
+            self._holders[cell] += 1
+            self._pin(cell)
+
+    def pin(self, cells: Iterable[int]) -> None:
+        """The holder of these cells runs again."""
+        for cell in cells:
+            self._pin(cell)
+
+    def unpin(self, cells: Iterable[int]) -> None:
+        """The holder of these cells has finished and keeps them for reuse."""
+        for cell in cells:
+            self._unpin(cell)
+
+    def release(self, cells: Iterable[int], *, pinned: bool = True) -> None:
+        """One sequence lets go of each of these cells; `pinned` tells whether it was running."""
+        for cell in cells:
+            if pinned:
+                self._unpin(cell)
+            self._holders[cell] -= 1
+            assert self._holders[cell] >= 0, "released a cell that nobody holds"
+            if self._holders[cell] == 0:
+                self._free.append(cell)
+
+    def unpinned(self, cells: Iterable[int]) -> int:
+        """How many of these no running sequence holds."""
+        return sum(1 for cell in cells if self._pins[cell] == 0)
+
+    def check(self, running: Iterable[Sequence[int]], cached: Iterable[Sequence[int]]) -> None:
+        """Raises AssertionError unless these cell lists are exactly what is held and pinned."""
+        holders, pins = [0] * self.total, [0] * self.total
+        for cells in running:
+            for cell in cells:
+                holders[cell] += 1
+                pins[cell] += 1
+        for cells in cached:
+            for cell in cells:
+                holders[cell] += 1
+        assert holders == self._holders, "a cell is held by nobody we know"
+        assert pins == self._pins, "a cell is pinned by nobody that runs"
+        assert self.pinned == sum(1 for pin in pins if pin)
+        assert sorted(self._free) == [c for c in range(self.total) if holders[c] == 0]
+
+    def _pin(self, cell: int) -> None:
+        self._pins[cell] += 1
+        self.pinned += self._pins[cell] == 1
+
+    def _unpin(self, cell: int) -> None:
+        self._pins[cell] -= 1
+        assert self._pins[cell] >= 0, "unpinned a cell that no running sequence holds"
+        self.pinned -= self._pins[cell] == 0

@@ -1,0 +1,324 @@
+"""What daemon and engine say to each other.
+
+Frames are `u32le length ‖ msgpack` over a Unix socketpair: typed structs, never pickle. One hop in
+per request, one `Batch` out per engine step. Times are CLOCK_MONOTONIC seconds, which both
+processes share because they run on one machine.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+MAX_FRAME = 64 * 1024 * 1024
+"""Bytes. A larger length prefix means the stream is out of step: the peer is treated as dead."""
+
+_LENGTH = struct.Struct("<I")
+
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
+StopType = Literal["none", "eos", "word", "limit"]
+RequestState = Literal["waiting", "prefill", "decode"]
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How one request picks its tokens. Every value was bounded by the API before it got here."""
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    seed: int | None = None
+    """None: a fresh seed per choice. With a seed, choice i of `n` uses seed + i."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, bias added to its logit); -inf forbids the token."""
+    ignore_eos: bool = False
+    logprobs: int = -1
+    """-1: none. k >= 0: the sampled token's log-probability and the k likeliest alternatives,
+    taken from the model's own distribution before temperature and truncation."""
+
+
+class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
+    """One request: a prompt and the `n` choices to draw from it."""
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    """Tokens per choice, >= 0 (0 generates nothing), already clamped to the context."""
+    sampling: Sampling = Sampling()
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    grammar: str | None = None
+    """A grammar that llguidance's matcher accepts, proven to compile by the prepare process."""
+    scope: str = ""
+    """Prefix reuse happens only between requests of one scope (the API key's id)."""
+    stream: bool = False
+    """False: tokens travel in one `Delta` right before `Finished`; true: one a step."""
+    cache_prompt: bool = True
+    progress: bool = False
+    """Send `Prefill` after every chunk."""
+    priority: int = 0
+    """Lower runs first."""
+    deadline: float | None = None
+    special: bool = False
+    """Render control tokens as text (llama-server's `special` of /completion)."""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    id: str
+    reason: Literal["cancelled", "deadline"] = "cancelled"
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Answered between steps, so the answer proves that the loop turns."""
+
+    at: float
+
+
+class Pause(msgspec.Struct, frozen=True, tag="pause"):
+    """Hold (true) or release (false) the waiting queue; running requests go on."""
+
+    on: bool
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    pass
+
+
+class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
+    """The first message: which model to open and how. Numbers were bounded by config.py."""
+
+    model_path: str
+    n_ctx: int
+    max_sequences: int
+    n_batch: int
+    n_ubatch: int
+    threads: int
+    threads_batch: int
+    n_gpu_layers: int
+    flash_attention: Literal["auto", "on", "off"]
+    kv_type: Literal["f16", "bf16", "q8_0", "q4_0", "f32"]
+    cached_sequences: int
+    """Finished sequences kept for prefix reuse, at most."""
+    draft_tokens: int
+    """Prompt-lookup draft length, at most; 0 turns drafting off."""
+    prefill_tokens: int
+    """Prompt tokens per step, at most, while others decode."""
+    mlock: bool = False
+    lora: tuple[tuple[str, float], ...] = ()
+    max_waiting: int = 4096
+
+
+Command = Submit | Cancel | Ping | Pause | Shutdown | Load
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """The request left the queue: from here on it is in flight."""
+
+    id: str
+    at: float
+    cached_tokens: int
+
+
+class Prefill(msgspec.Struct, frozen=True, array_like=True, tag="prefill"):
+    id: str
+    total: int
+    cached: int
+    processed: int
+    """Prompt tokens in the KV cache by now, `cached` included."""
+    ms: float
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
+    """New tokens of one choice. `text` never splits a character and never holds part of a stop
+    string, so it may lag behind `token_ids`; `token_ids` holds every token sampled, EOS included."""
+
+    id: str
+    choice: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Counts(msgspec.Struct, frozen=True, array_like=True):
+    """What one choice cost, exact to the token."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens whose KV was reused rather than computed."""
+    completion_tokens: int
+    """Every token sampled: `len` of all `token_ids` sent for the choice."""
+    hidden_tokens: int
+    """Those of them that do not show in the text: EOS, or tokens of a stop string."""
+    drafted_tokens: int
+    accepted_tokens: int
+    prompt_ms: float
+    decode_ms: float
+    queue_ms: float
+    parallel: int
+    """The most sequences that shared a step with this one (a fact for replays)."""
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
+    id: str
+    choice: int
+    reason: FinishReason
+    stop_type: StopType
+    stop_word: str
+    counts: Counts
+    message: str = ""
+    """Why, when `reason` is error."""
+
+
+class Stats(msgspec.Struct, frozen=True, array_like=True):
+    """The engine's counters after a step: totals since it started, then states."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_seconds: float = 0.0
+    predicted_tokens: int = 0
+    predicted_seconds: float = 0.0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    busy_sequences: int = 0
+    """Summed over steps: divide by `steps` for the mean."""
+    preemptions: int = 0
+    evictions: int = 0
+    tokens_max: int = 0
+    """The most KV cells ever in use."""
+    compute_seconds: float = 0.0
+    """Inside llama_decode."""
+    loop_seconds: float = 0.0
+    """Busy time of the loop, llama_decode included."""
+    running: int = 0
+    waiting: int = 0
+    kv_used: int = 0
+    kv_cached: int = 0
+    """Cells held only by finished sequences: given up on demand."""
+    kv_total: int = 0
+    last_step_ms: float = 0.0
+
+
+class SlotState(msgspec.Struct, frozen=True, array_like=True):
+    """One running sequence, for /slots."""
+
+    id: int
+    request: str
+    choice: int
+    state: RequestState
+    prompt_tokens: int
+    prompt_done: int
+    cached_tokens: int
+    generated: int
+    max_tokens: int
+
+
+class Batch(msgspec.Struct, frozen=True, tag="batch"):
+    """All that one step brought."""
+
+    events: tuple["Event", ...]
+    stats: Stats
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    at: float
+    stats: Stats
+    slots: tuple[SlotState, ...]
+    waiting: tuple[str, ...]
+    """Request ids in the order in which they will start."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The model is loaded and one decode was proven."""
+
+    model_desc: str
+    n_params: int
+    model_bytes: int
+    n_vocab: int
+    n_ctx: int
+    n_ctx_train: int
+    n_embd: int
+    vocab_type: int
+    n_layers: int
+    layers_offloaded: int
+    layers_asked: int
+    flash_attention: bool
+    system_info: str
+    load_seconds: float
+    degraded: tuple[str, ...] = ()
+    """Why the engine does not run as asked; empty when it does."""
+
+
+class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
+    """The engine cannot go on: said once, then it exits non-zero."""
+
+    message: str
+
+
+Event = Started | Prefill | Delta | Finished
+Report = Batch | Pong | Ready | Fatal
+
+_encoder = msgspec.msgpack.Encoder()
+_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+
+
+def frame(message: Command | Report) -> bytes:
+    """The message as it travels."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class OutOfStep(ValueError):
+    """The peer sent what is no frame; nothing after it can be trusted."""
+
+
+class Frames:
+    """Cuts a byte stream into message bodies. `feed` what arrived, then iterate."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def __iter__(self) -> Iterator[bytes]:
+        start = 0
+        buffer = self._buffer
+        while len(buffer) - start >= 4:
+            (size,) = _LENGTH.unpack_from(buffer, start)
+            if size > MAX_FRAME:
+                raise OutOfStep(f"frame of {size} bytes; at most {MAX_FRAME} are allowed")
+            if len(buffer) - start - 4 < size:
+                break
+            yield bytes(buffer[start + 4 : start + 4 + size])
+            start += 4 + size
+        del buffer[:start]
+
+
+def decode_command(body: bytes) -> Command:
+    """Raises OutOfStep when the body is no command."""
+    try:
+        return _commands.decode(body)
+    except msgspec.MsgspecError as error:
+        raise OutOfStep(str(error)) from error
+
+
+def decode_report(body: bytes) -> Report:
+    """Raises OutOfStep when the body is no report."""
+    try:
+        return _reports.decode(body)
+    except msgspec.MsgspecError as error:
+        raise OutOfStep(str(error)) from error

@@ -1,0 +1,50 @@
+"""What one step does: moves in the KV cache first, then the tokens to decode."""
+
+from dataclasses import dataclass
+
+from appliance.engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Share the first `length` cells of sequence `source` with `target` before the step."""
+
+    source: int
+    target: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Forget what sequence id `seq_id` holds from position `start` on, before the step."""
+
+    seq_id: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens of one sequence in this step: `start` is the position of the first."""
+
+    sequence: Sequence
+    start: int
+    tokens: tuple[int, ...]
+    outputs: int
+    """Logits are wanted for the last `outputs` of them."""
+    draft: tuple[int, ...] = ()
+    """The last tokens, where they are guesses that the logits must confirm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step. `moves` are applied in order before the chunks are decoded."""
+
+    moves: tuple[Copy | Remove, ...]
+    chunks: tuple[Chunk, ...]
+    started: tuple[Sequence, ...]
+    preempted: int
+    evicted: int
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(len(chunk.tokens) for chunk in self.chunks)

@@ -1,0 +1,168 @@
+"""The engine child: reads commands from the socket, turns the loop, writes reports.
+
+One thread. Between two steps it drains what the daemon sent; with nothing to do it sleeps in
+`select`. It ignores SIGTERM and SIGINT, which a terminal sends to the whole group: the daemon
+decides when it ends, by a Shutdown or by closing the socket.
+"""
+
+import argparse
+import ctypes
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from functools import cache
+
+import setproctitle
+from llguidance import LLTokenizer
+
+from appliance.engine.messages import (
+    Command,
+    Fatal,
+    Frames,
+    Load,
+    OutOfStep,
+    Report,
+    Shutdown,
+    decode_command,
+    frame,
+)
+from appliance.engine.runner import EngineError, Runner
+from appliance.engine.scheduler import Limits, Scheduler
+from appliance.engine.step import Engine
+
+TITLE = "steelyard: engine"
+EXIT_REFUSED = 3
+"""llama.cpp cannot run this model or these settings: starting again will not help."""
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class Closed(Exception):
+    """The daemon is gone."""
+
+
+class Channel:
+    """Framed messages over the daemon's socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = Frames()
+
+    def send(self, report: Report) -> None:
+        """Blocks when the daemon does not read: it would have to be dead or stopped."""
+        try:
+            self._socket.sendall(frame(report))
+        except OSError as error:
+            raise Closed from error
+
+    def receive(self, *, wait: bool) -> list[Command]:
+        """Commands that have arrived; with `wait`, at least one read happens first."""
+        commands: list[Command] = []
+        while wait or select.select([self._socket], [], [], 0)[0]:
+            wait = False
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                raise Closed
+            self._frames.feed(data)
+            commands += [decode_command(body) for body in self._frames]
+        return commands
+
+
+def serve(channel: Channel, engine: Engine) -> None:
+    """Turns the loop until Shutdown. Raises Closed when the daemon goes away."""
+    while True:
+        for command in channel.receive(wait=not engine.busy):
+            if isinstance(command, Shutdown):
+                return
+            answer = engine.handle(command)
+            if answer is not None:
+                channel.send(answer)
+        batch = engine.step()
+        if batch is not None:
+            channel.send(batch)
+
+
+def build(load: Load) -> tuple[Engine, Runner]:
+    """Opens the model, proves one decode, and makes the loop around it."""
+    runner = Runner(load)
+    scheduler = Scheduler(
+        Limits(
+            n_cells=runner.n_ctx,
+            max_sequences=load.max_sequences,
+            cached_sequences=load.cached_sequences,
+            step_tokens=load.n_batch,
+            prefill_tokens=load.prefill_tokens,
+            draft_tokens=load.draft_tokens,
+        )
+    )
+    for n_tokens, ms in runner.probe():
+        scheduler.drafter.observe_step(n_tokens, ms)
+
+    @cache
+    def lltokenizer() -> LLTokenizer:
+        return runner.vocab.lltokenizer()
+
+    _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs
+    return Engine(runner, scheduler, lltokenizer), runner
+
+
+def _die_with_parent() -> None:
+    """A daemon killed with SIGKILL must not leave an engine holding the memory."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _configure_process(log_level: str) -> None:
+    setproctitle.setproctitle(TITLE)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="engine: %(levelname)s: %(message)s"
+    )
+
+
+def run(connection: socket.socket) -> int:
+    """The child's life; returns its exit status."""
+    channel = Channel(connection)
+    try:
+        commands = channel.receive(wait=True)
+        load = commands[0]
+        assert isinstance(load, Load), "the first command must be Load"
+        engine, runner = build(load)
+        channel.send(runner.ready())
+        gc.collect()
+        gc.freeze()
+        serve(channel, engine)
+    except Closed:
+        return 0
+    except EngineError as error:
+        channel.send(Fatal(str(error)))
+        return EXIT_REFUSED
+    except (OutOfStep, Exception) as error:
+        traceback.print_exc()
+        channel.send(Fatal(f"the engine's loop failed: {type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="steelyard's inference child; not for people")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--log-level", default="info")
+    arguments = parser.parse_args()
+    _configure_process(arguments.log_level)
+    code = run(socket.socket(fileno=arguments.fd))
+    # llama.cpp's destructors have nothing left to do that the kernel does not do faster.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""One turn of the engine: drain, schedule, run, sample, report.
+
+`Engine` owns everything between the daemon's commands and llama.cpp, and nothing else does. It
+knows no sockets: `process.py` feeds it commands and takes its reports.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from llguidance import LLTokenizer
+from numpy.typing import NDArray
+
+from appliance.engine.answer import Answer
+from appliance.engine.constrain import ConstraintError
+from appliance.engine.messages import (
+    Batch,
+    Cancel,
+    Command,
+    Event,
+    Pause,
+    Ping,
+    Pong,
+    Prefill,
+    Report,
+    SlotState,
+    Started,
+    Stats,
+    Submit,
+)
+from appliance.engine.plan import Chunk, Copy, Plan, Remove
+from appliance.engine.sampling import SamplingError
+from appliance.engine.scheduler import Scheduler
+from appliance.engine.sequence import End, Sequence, State
+from appliance.engine.totals import Totals
+from appliance.engine.vocab import Vocab
+
+_log = logging.getLogger(__name__)
+
+
+class Decoder(Protocol):
+    """What a step needs of the model; `runner.Runner` is the real one."""
+
+    vocab: Vocab
+    n_ctx: int
+
+    def move(self, moves: tuple[Copy | Remove, ...]) -> None: ...
+
+    def run(self, chunks: tuple[Chunk, ...]) -> NDArray[np.float32]: ...
+
+
+class Engine:
+    """The loop's state. `handle` takes a command, `step` does one step's work."""
+
+    def __init__(
+        self,
+        runner: Decoder,
+        scheduler: Scheduler,
+        lltokenizer: Callable[[], LLTokenizer],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
+        self._lltokenizer = lltokenizer
+        self._clock = clock
+        self._requests: dict[str, list[Sequence]] = {}
+        self._answers: dict[Sequence, Answer] = {}
+        self._events: list[Event] = []
+        self._totals = Totals()
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def handle(self, command: Command) -> Report | None:
+        """Takes one command between two steps."""
+        match command:
+            case Submit():
+                self._submit(command)
+            case Cancel():
+                self._cancel(command)
+            case Pause():
+                self._scheduler.paused = command.on
+            case Ping():
+                return Pong(command.at, self.stats(), self.slots(), self._queue())
+            case _:
+                raise AssertionError(f"unexpected command {command!r}")
+        return None
+
+    def _submit(self, request: Submit) -> None:
+        now = self._clock()
+        sequences = self._scheduler.add(request, now)
+        self._requests[request.id] = sequences
+        try:
+            for sequence in sequences:
+                self._answers[sequence] = Answer(
+                    sequence, self._runner.vocab, self._lltokenizer
+                )
+        except ConstraintError as error:
+            message = f"the grammar cannot be used: {error}"
+            self._end_all(sequences, End("error", message=message), now)
+            return
+        if request.max_tokens == 0:
+            self._end_all(sequences, End("length", "limit"), now)
+
+    def _cancel(self, command: Cancel) -> None:
+        sequences = self._requests.get(command.id, [])
+        self._end_all(list(sequences), End(command.reason), self._clock())
+
+    # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        scheduler = self._scheduler
+        return bool(scheduler.running or (scheduler.waiting and not scheduler.paused))
+
+    def step(self) -> Batch | None:
+        """One step; the events since the last one, or None when there are none."""
+        began = self._clock()
+        self._enforce_deadlines(began)
+        plan = self._scheduler.schedule(began)
+        self._announce(plan)
+        self._runner.move(plan.moves)
+        if plan.chunks:
+            self._run(plan, began)
+        return self.report()
+
+    def report(self) -> Batch | None:
+        """What happened since the last report."""
+        if not self._events:
+            return None
+        events, self._events = tuple(self._events), []
+        return Batch(events, self.stats())
+
+    def _run(self, plan: Plan, began: float) -> None:
+        before = self._clock()
+        logits = self._runner.run(plan.chunks)
+        after = self._clock()
+        row = 0
+        for chunk in plan.chunks:
+            self._scheduler.computed(chunk)
+            if chunk.outputs:
+                self._sample(chunk, logits[row : row + chunk.outputs], after)
+            elif chunk.sequence.request.progress:
+                self._progress(chunk.sequence, after)
+            row += chunk.outputs
+        self._learn(plan, (after - before) * 1e3)
+        self._totals.step(plan, after - before, self._clock() - began, self._scheduler.pool.used)
+
+    def _sample(self, chunk: Chunk, rows: NDArray[np.float32], now: float) -> None:
+        """Samples row by row as long as each token confirms the next one of the draft."""
+        sequence = chunk.sequence
+        if sequence.times.first_token == 0.0:
+            self._first_token(sequence, now)
+        answer = self._answers[sequence]
+        draft, accepted, end = chunk.draft, 0, None
+        before = sequence.generated
+        for i in range(chunk.outputs):
+            end = self._take(answer, rows[i])
+            confirmed = i < len(draft) and sequence.tokens[-1] == draft[i]
+            if end is not None or not confirmed:
+                break
+            accepted += 1
+        self._totals.sampled(sequence.generated - before)
+        if draft:
+            self._settle_draft(sequence, len(draft), accepted)
+        if end is not None:
+            self._end(sequence, end, now)
+        elif sequence.request.stream:
+            self._events.extend(answer.delta())
+
+    def _take(self, answer: Answer, row: NDArray[np.float32]) -> End | None:
+        try:
+            return answer.take(row, self._runner.n_ctx)
+        except (SamplingError, ConstraintError) as error:
+            return End("error", message=str(error))
+
+    def _settle_draft(self, sequence: Sequence, proposed: int, accepted: int) -> None:
+        """Forgets the part of the draft that did not hold."""
+        sequence.drafted += proposed
+        sequence.accepted += accepted
+        self._totals.draft(proposed, accepted)
+        self._scheduler.observe_draft(sequence, proposed, accepted)
+        self._scheduler.rewind(sequence, len(sequence.tokens) - 1)
+
+    def _first_token(self, sequence: Sequence, now: float) -> None:
+        sequence.times.first_token = now
+        if sequence.request.progress:
+            self._progress(sequence, now)
+
+    def _progress(self, sequence: Sequence, now: float) -> None:
+        if sequence.choice == 0:
+            done = min(sequence.computed, sequence.n_prompt)
+            ms = (now - sequence.times.started) * 1e3
+            self._events.append(
+                Prefill(sequence.request.id, sequence.n_prompt, sequence.cached_tokens, done, ms)
+            )
+
+    def _learn(self, plan: Plan, ms: float) -> None:
+        """Steps that only decode teach what a token more costs."""
+        if all(chunk.sequence.state is not State.PREFILL for chunk in plan.chunks):
+            self._scheduler.drafter.observe_step(plan.n_tokens, ms)
+
+    def _announce(self, plan: Plan) -> None:
+        self._totals.moved(plan)
+        for sequence in plan.started:
+            if sequence.choice == 0 and sequence.generated == 0:
+                started = Started(
+                    sequence.request.id, sequence.times.started, sequence.cached_tokens
+                )
+                self._events.append(started)
+
+    # -- endings ---------------------------------------------------------------------------------
+
+    def _enforce_deadlines(self, now: float) -> None:
+        late = [
+            sequences
+            for sequences in self._requests.values()
+            if (deadline := sequences[0].request.deadline) is not None and now >= deadline
+        ]
+        for sequences in late:
+            self._end_all(list(sequences), End("deadline"), now)
+
+    def _end_all(self, sequences: list[Sequence], end: End, now: float) -> None:
+        for sequence in sequences:
+            self._end(sequence, end, now)
+
+    def _end(self, sequence: Sequence, end: End, now: float) -> None:
+        """Exactly one Finished per choice, whatever the end."""
+        sequence.times.ended = now
+        self._totals.finished(sequence, now)
+        self._scheduler.finish(sequence)
+        answer = self._answers.pop(sequence, None)
+        if answer is None:
+            answer = Answer.unstarted(sequence, self._runner.vocab)
+        self._events.extend(answer.finish(end, now))
+        siblings = self._requests[sequence.request.id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._requests[sequence.request.id]
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        scheduler = self._scheduler
+        pool = scheduler.pool
+        return self._totals.stats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            kv_used=pool.used,
+            kv_cached=pool.used - pool.pinned,
+            kv_total=pool.total,
+        )
+
+    def slots(self) -> tuple[SlotState, ...]:
+        return tuple(
+            SlotState(
+                id=sequence.seq_id,
+                request=sequence.request.id,
+                choice=sequence.choice,
+                state=sequence.wire_state,
+                prompt_tokens=sequence.n_prompt,
+                prompt_done=min(sequence.computed, sequence.n_prompt),
+                cached_tokens=sequence.cached_tokens,
+                generated=sequence.generated,
+                max_tokens=sequence.request.max_tokens,
+            )
+            for sequence in self._scheduler.running
+        )
+
+    def _queue(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(s.request.id for s in self._scheduler.waiting))

@@ -1,0 +1,84 @@
+"""The engine's running totals: only ever added to, read as a frozen `Stats`."""
+
+from appliance.engine.messages import Stats
+from appliance.engine.plan import Plan
+from appliance.engine.sequence import Sequence
+
+
+class Totals:
+    """Counters since the engine started. Tokens are counted once, where they come to be."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._prompt_seconds = 0.0
+        self._predicted_tokens = 0
+        self._predicted_seconds = 0.0
+        self._drafted = 0
+        self._accepted = 0
+        self._busy = 0
+        self._preemptions = 0
+        self._evictions = 0
+        self._tokens_max = 0
+        self._compute = 0.0
+        self._loop = 0.0
+        self._last_step = 0.0
+
+    def step(self, plan: Plan, compute: float, loop: float, cells: int) -> None:
+        """One step ran for `loop` seconds, `compute` of them inside llama.cpp."""
+        self._steps += 1
+        self._busy += len(plan.chunks)
+        self._compute += compute
+        self._loop += loop
+        self._last_step = loop
+        self._tokens_max = max(self._tokens_max, cells)
+
+    def moved(self, plan: Plan) -> None:
+        self._preemptions += plan.preempted
+        self._evictions += plan.evicted
+
+    def draft(self, proposed: int, accepted: int) -> None:
+        self._drafted += proposed
+        self._accepted += accepted
+
+    def sampled(self, count: int) -> None:
+        self._predicted_tokens += count
+
+    def finished(self, sequence: Sequence, now: float) -> None:
+        """Adds up a choice that ends. The choices of one request share one prompt, so it counts
+        with the first of them, as far as it was computed."""
+        times = sequence.times
+        if sequence.choice == 0 and times.started:
+            done = min(sequence.computed, sequence.n_prompt)
+            self._prompt_tokens += max(done - sequence.cached_tokens, 0)
+            self._cached_tokens += sequence.cached_tokens
+            self._prompt_seconds += (times.first_token or now) - times.started
+        if times.first_token:
+            self._predicted_seconds += now - times.first_token
+
+    def stats(
+        self, *, running: int, waiting: int, kv_used: int, kv_cached: int, kv_total: int
+    ) -> Stats:
+        return Stats(
+            steps=self._steps,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            prompt_seconds=self._prompt_seconds,
+            predicted_tokens=self._predicted_tokens,
+            predicted_seconds=self._predicted_seconds,
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
+            busy_sequences=self._busy,
+            preemptions=self._preemptions,
+            evictions=self._evictions,
+            tokens_max=self._tokens_max,
+            compute_seconds=self._compute,
+            loop_seconds=self._loop,
+            running=running,
+            waiting=waiting,
+            kv_used=kv_used,
+            kv_cached=kv_cached,
+            kv_total=kv_total,
+            last_step_ms=self._last_step * 1e3,
+        )

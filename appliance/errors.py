@@ -1,0 +1,128 @@
+"""The faults that are not ours: a client's (`BadRequest`), a refusal, the engine's end.
+
+Anything else that is raised is a bug: it is logged, answered with 500 and a trace id, and never
+shown to the client in detail.
+"""
+
+from collections.abc import Mapping
+
+
+class ApiError(Exception):
+    """An answer other than 200, in the shape of OpenAI's and of llama-server's error object."""
+
+    status = 500
+    type = "server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        extra: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.extra = dict(extra or {})
+        """Further members of the error object, e.g. `n_prompt_tokens` and `n_ctx`."""
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, object]:
+        """`{"error": {...}}` with OpenAI's keys (message, type, param, code)."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code if self.code is not None else self.status,
+                **self.extra,
+            }
+        }
+
+
+class BadRequest(ApiError):
+    """The client's fault: 400, naming the field in `param`."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class ContextExceeded(BadRequest):
+    """The prompt does not fit. Says both numbers."""
+
+    type = "exceed_context_size_error"
+
+    def __init__(self, prompt_tokens: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the request has {prompt_tokens} prompt tokens, and the context holds {n_ctx} with at "
+            "least one for the answer: shorten the prompt or raise engine.context in the config",
+            param="messages",
+            code="context_length_exceeded",
+            extra={"n_prompt_tokens": prompt_tokens, "n_ctx": n_ctx},
+        )
+
+
+class TooLarge(BadRequest):
+    status = 413
+
+
+class Unauthorized(ApiError):
+    status = 401
+    type = "authentication_error"
+
+
+class Forbidden(ApiError):
+    status = 403
+    type = "permission_error"
+
+
+class NotFound(ApiError):
+    status = 404
+    type = "not_found_error"
+
+
+class MethodNotAllowed(ApiError):
+    status = 405
+    type = "invalid_request_error"
+
+
+class NotSupported(ApiError):
+    status = 501
+    type = "not_supported_error"
+
+
+class Overloaded(ApiError):
+    """The queue is full: 429 with Retry-After, so that OpenAI's SDKs try again by themselves."""
+
+    status = 429
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after: float, code: str = "queue_full") -> None:
+        super().__init__(message, code=code, headers={"Retry-After": str(max(1, round(retry_after)))})
+
+
+class Unavailable(ApiError):
+    """The box cannot serve now (engine restarting, draining, stopping): 503 with Retry-After."""
+
+    status = 503
+    type = "unavailable_error"
+
+    def __init__(self, message: str, *, retry_after: float = 2.0, code: str = "unavailable") -> None:
+        super().__init__(message, code=code, headers={"Retry-After": str(max(1, round(retry_after)))})
+
+
+class DeadlineExceeded(ApiError):
+    """The request's own deadline passed before its answer was complete."""
+
+    status = 504
+    type = "timeout_error"
+
+
+class EngineFailed(ApiError):
+    """The engine died or hung with this request in flight. `code` says how."""
+
+    status = 500
+    type = "engine_error"

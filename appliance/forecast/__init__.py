@@ -1,0 +1,1 @@
+"""What a request will cost, told before it runs; so far, the sentence encoder that this needs."""

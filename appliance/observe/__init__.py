@@ -1,0 +1,1 @@
+"""What the box shows of itself: metrics and log lines."""

@@ -1,0 +1,335 @@
+"""The daemon's side of the prepare process: a queue, one child, and its restarts.
+
+One job travels at a time, so the job that the child dies or hangs on is known. One that overruns
+its time fails and the child is killed; one that the child dies on is tried once more, as the cause
+may lie elsewhere. Waiting jobs never notice more than the delay.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from appliance.errors import ApiError, BadRequest, Overloaded, Unavailable
+from appliance.prepare.child import Child, ChildLost
+from appliance.prepare.messages import (
+    ChatJob,
+    DetokenizeJob,
+    Done,
+    Failed,
+    Job,
+    Open,
+    Opened,
+    Phase,
+    PhaseName,
+    Piece,
+    Pieces,
+    Prepared,
+    PrepareLimits,
+    RenderJob,
+    Text,
+    TextJob,
+    TokenizeJob,
+    Unsendable,
+    frame,
+)
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 2
+"""Times that a job is tried when the child dies on it."""
+_GIVE_UP = 3
+"""Failed starts in a row after which jobs are refused rather than kept waiting."""
+_BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+_TIMEOUTS: dict[PhaseName | None, tuple[str, str, str]] = {
+    "template": ("template_timeout", "messages", "rendering the chat template"),
+    "grammar": ("grammar_timeout", "grammar", "compiling the grammar or schema"),
+    "tokenize": ("prepare_timeout", "messages", "tokenising the prompt"),
+    None: ("prepare_timeout", "messages", "preparing the request"),
+}
+
+
+class PrepareError(Exception):
+    """The prepare process cannot be started."""
+
+
+class PrepareSnapshot(msgspec.Struct, frozen=True):
+    """What readiness and metrics may know."""
+
+    alive: bool = False
+    """It takes jobs now."""
+    pid: int = 0
+    restarts: int = 0
+    timeouts: int = 0
+    """Jobs that overran a time limit."""
+    waiting: int = 0
+    last_failure: str = ""
+    chat_template: str = ""
+    template_source: Literal["config", "model", "fallback"] = "fallback"
+
+
+class _Ticket:
+    """One job on its way."""
+
+    def __init__(self, job: Job) -> None:
+        try:
+            self.frame = frame(job)
+        except Unsendable as error:
+            raise BadRequest(
+                f"the request holds text or numbers that no model can take: {error}"
+            ) from error
+        self.attempts = 0
+        self.answer: asyncio.Future[Prepared | Pieces | Text] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def resolve(self, report: Done | Failed) -> None:
+        if self.answer.done():
+            return
+        if isinstance(report, Done):
+            self.answer.set_result(report.result)
+        else:
+            self.answer.set_exception(
+                BadRequest(report.message, param=report.param, code=report.code)
+            )
+
+    def fail(self, error: ApiError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Preparer:
+    """Prepares requests. All methods belong to the event loop that called `start`."""
+
+    def __init__(
+        self,
+        model_path: str,
+        limits: PrepareLimits | None = None,
+        chat_template: str | None = None,
+    ) -> None:
+        """`chat_template` is used instead of the model's own."""
+        self._limits = limits or PrepareLimits()
+        self._opening = Open(model_path, self._limits, chat_template)
+        self._waiting: deque[_Ticket] = deque()
+        self._wake = asyncio.Event()
+        self._child: Child | None = None
+        self._opened: Opened | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._restarts = 0
+        self._timeouts = 0
+        self._last_failure = ""
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Returns when the child is ready. Raises PrepareError when it cannot start."""
+        try:
+            await self._launch()
+        except ChildLost as error:
+            raise PrepareError(f"the prepare process cannot start: {error}") from error
+        self._runner = asyncio.create_task(self._run(), name="prepare")
+
+    async def stop(self) -> None:
+        """Ends the child; jobs still waiting get Unavailable. May be called twice."""
+        self._stopped = True
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+            self._runner = None
+        await self._drop(kill=False)
+        self._refuse_all("the box is shutting down", "shutting_down")
+
+    def snapshot(self) -> PrepareSnapshot:
+        child = self._child
+        return PrepareSnapshot(
+            alive=child is not None and child.alive,
+            pid=child.pid if child is not None else 0,
+            restarts=self._restarts,
+            timeouts=self._timeouts,
+            waiting=len(self._waiting),
+            last_failure=self._last_failure,
+            chat_template=self._opened.chat_template if self._opened else "",
+            template_source=self._opened.template_source if self._opened else "fallback",
+        )
+
+    async def chat(self, job: ChatJob) -> Prepared:
+        """Renders, tokenises and constrains a chat."""
+        result = await self._ask(job)
+        assert isinstance(result, Prepared)
+        return result
+
+    async def text(self, job: TextJob) -> Prepared:
+        """Tokenises (or checks) and constrains a raw prompt."""
+        result = await self._ask(job)
+        assert isinstance(result, Prepared)
+        return result
+
+    async def render(self, job: ChatJob) -> str:
+        """The chat's prompt text."""
+        result = await self._ask(RenderJob(job))
+        assert isinstance(result, Text)
+        return result.text
+
+    async def tokenize(self, job: TokenizeJob) -> tuple[Piece, ...]:
+        result = await self._ask(job)
+        assert isinstance(result, Pieces)
+        return result.pieces
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The tokens' text, control tokens included."""
+        result = await self._ask(DetokenizeJob(list(tokens)))
+        assert isinstance(result, Text)
+        return result.text
+
+    async def _ask(self, job: Job) -> Prepared | Pieces | Text:
+        """Queues the job. A caller that is cancelled takes its job out of the queue again."""
+        self._admit()
+        ticket = _Ticket(job)
+        self._waiting.append(ticket)
+        self._wake.set()
+        try:
+            return await ticket.answer
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(ticket)
+
+    def _admit(self) -> None:
+        if self._stopped or self._runner is None:
+            raise Unavailable("the box is shutting down", code="shutting_down")
+        if self._child is None and self._failures >= _GIVE_UP:
+            raise Unavailable(f"requests cannot be prepared: {self._last_failure}")
+        if len(self._waiting) >= self._limits.waiting:
+            raise Overloaded(
+                f"{len(self._waiting)} requests wait to be prepared already", retry_after=1.0
+            )
+
+    async def _run(self) -> None:
+        """Keeps a child alive and feeds it."""
+        while True:
+            try:
+                if self._child is None:
+                    await self._relaunch()
+                await self._feed()
+            except ChildLost as error:
+                await self._lost(str(error))
+            except Exception:
+                _log.exception("the prepare client has a bug")
+                await self._lost("a bug in the daemon: see the log")
+
+    async def _feed(self) -> None:
+        """Does the waiting jobs, then waits for more or for the child's end."""
+        child = self._child
+        assert child is not None
+        while self._waiting:
+            await self._do(child, self._waiting.popleft())
+        child.check()
+        self._wake.clear()
+        await self._wake.wait()
+
+    async def _do(self, child: Child, ticket: _Ticket) -> None:
+        if ticket.answer.done():
+            return
+        ticket.attempts += 1
+        try:
+            ticket.resolve(await self._exchange(child, ticket.frame))
+            self._failures = 0
+        except _Overrun as overrun:
+            self._timeouts += 1
+            ticket.fail(_timeout(overrun.phase, overrun.limit))
+            raise ChildLost(f"killed: a job overran its time while {overrun.doing}") from None
+        except ChildLost:
+            self._retry(ticket)
+            raise
+        except asyncio.CancelledError:
+            self._waiting.appendleft(ticket)
+            raise
+
+    async def _exchange(self, child: Child, data: bytes) -> Done | Failed:
+        """Sends a job and waits for its answer, phase by phase."""
+        limits = self._limits
+        end = time.monotonic() + limits.prepare_s
+        phase: PhaseName | None = None
+        allowed = limits.prepare_s
+        try:
+            async with asyncio.timeout(limits.prepare_s):
+                await child.send(data)
+            while True:
+                report = await child.report(max(0.0, min(allowed, end - time.monotonic())))
+                if isinstance(report, Done | Failed):
+                    return report
+                if not isinstance(report, Phase):
+                    raise ChildLost(getattr(report, "message", "it answered out of turn"))
+                phase = report.name
+                allowed = self._allowed(phase)
+        except TimeoutError as error:
+            raise _Overrun(phase, allowed) from error
+
+    def _allowed(self, phase: PhaseName) -> float:
+        limits = self._limits
+        match phase:
+            case "template":
+                return limits.template_s
+            case "grammar":
+                return limits.grammar_compile_s
+            case "tokenize":
+                return limits.prepare_s
+
+    def _retry(self, ticket: _Ticket) -> None:
+        if ticket.attempts < _ATTEMPTS:
+            self._waiting.appendleft(ticket)
+            return
+        ticket.fail(
+            BadRequest(
+                "preparing this request ended the process that does it, twice: its messages, "
+                "schema or grammar are more than the box can take",
+                code="prepare_failed",
+            )
+        )
+
+    async def _lost(self, reason: str) -> None:
+        self._last_failure = reason
+        self._failures += 1
+        self._restarts += 1
+        _log.warning("prepare process lost: %s", reason)
+        await self._drop(kill=True)
+        if self._failures >= _GIVE_UP:
+            self._refuse_all(f"requests cannot be prepared: {reason}", "unavailable")
+
+    async def _relaunch(self) -> None:
+        pause = _BACKOFF_S[min(max(self._failures - 1, 0), len(_BACKOFF_S) - 1)]
+        await asyncio.sleep(pause)
+        await self._launch()
+
+    async def _launch(self) -> None:
+        self._child, self._opened = await Child.launch(self._opening, self._wake.set)
+
+    async def _drop(self, *, kill: bool) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            await child.end(kill=kill)
+
+    def _refuse_all(self, reason: str, code: str) -> None:
+        while self._waiting:
+            self._waiting.popleft().fail(Unavailable(reason, code=code))
+
+
+class _Overrun(Exception):
+    """A job's verdict: it took too long."""
+
+    def __init__(self, phase: PhaseName | None, limit: float) -> None:
+        super().__init__()
+        self.phase = phase
+        self.limit = limit
+        self.doing = _TIMEOUTS[phase][2]
+
+
+def _timeout(phase: PhaseName | None, limit: float) -> BadRequest:
+    code, param, doing = _TIMEOUTS[phase]
+    return BadRequest(f"{doing} took longer than {limit:g} s", param=param, code=code)

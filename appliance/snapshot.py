@@ -1,0 +1,39 @@
+"""Frozen pictures of the box for everything outside: HTTP, metrics, console, board.
+
+Each is replaced whole by its one owner; readers take the reference once and never lock.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from appliance.engine.messages import Ready, SlotState, Stats
+
+EngineState = Literal["starting", "ready", "backoff", "stopping", "failed"]
+
+
+class EngineSnapshot(msgspec.Struct, frozen=True):
+    """What the supervisor knows of the engine child. Times are monotonic seconds."""
+
+    state: EngineState = "starting"
+    pid: int = 0
+    ready: Ready | None = None
+    stats: Stats = Stats()
+    """Counters since the daemon started: a restart of the child never turns them back."""
+    slots: tuple[SlotState, ...] = ()
+    last_progress: float = 0.0
+    """When the engine last proved that its loop turns."""
+    restarts: int = 0
+    last_failure: str = ""
+    rss_bytes: int = 0
+    paused: bool = False
+    retry_at: float = 0.0
+    """When the next start is due, in state `backoff`."""
+
+
+class QueueSnapshot(msgspec.Struct, frozen=True):
+    running: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0
+    """Prompt tokens of the waiting requests."""
+    oldest_wait_s: float = 0.0
