@@ -94,6 +94,11 @@ class NotSupported(ApiError):
     type = "not_supported_error"
 
 
+def _retry_after(seconds: float) -> dict[str, str]:
+    """Whole seconds, at least one, as the header wants it."""
+    return {"Retry-After": str(max(1, round(seconds)))}
+
+
 class Overloaded(ApiError):
     """The queue is full: 429 with Retry-After, so that OpenAI's SDKs try again by themselves."""
 
@@ -101,7 +106,7 @@ class Overloaded(ApiError):
     type = "rate_limit_error"
 
     def __init__(self, message: str, *, retry_after: float, code: str = "queue_full") -> None:
-        super().__init__(message, code=code, headers={"Retry-After": str(max(1, round(retry_after)))})
+        super().__init__(message, code=code, headers=_retry_after(retry_after))
 
 
 class Unavailable(ApiError):
@@ -110,8 +115,10 @@ class Unavailable(ApiError):
     status = 503
     type = "unavailable_error"
 
-    def __init__(self, message: str, *, retry_after: float = 2.0, code: str = "unavailable") -> None:
-        super().__init__(message, code=code, headers={"Retry-After": str(max(1, round(retry_after)))})
+    def __init__(
+        self, message: str, *, retry_after: float = 2.0, code: str = "unavailable"
+    ) -> None:
+        super().__init__(message, code=code, headers=_retry_after(retry_after))
 
 
 class DeadlineExceeded(ApiError):

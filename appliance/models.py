@@ -36,6 +36,10 @@ class ModelFile:
     sha256: str
     name: str
     """What clients see: `model.name`, or the file name without its ending."""
+    packaged: bool = False
+    """The model that came with the box, not one of the operator's."""
+    chat_template: str | None = None
+    """The operator's, used instead of the one in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,21 @@ def check(config: Config) -> ModelFile:
             f"{path}: its SHA-256 is {sha256}, but model.sha256 says {wanted}. Restore the file, "
             "or correct the setting if the change is wanted"
         )
-    return ModelFile(path, header, sha256, config.model.name or path.stem)
+    name = config.model.name or path.stem
+    template = _chat_template(config.model)
+    return ModelFile(path, header, sha256, name, not config.model.path, template)
+
+
+def _chat_template(model: ModelConfig) -> str | None:
+    if not model.chat_template:
+        return None
+    try:
+        return Path(model.chat_template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadModel(
+            f"{model.chat_template}: the chat template cannot be read ({error}). Correct "
+            "model.chat_template in the configuration"
+        ) from error
 
 
 def fingerprint(path: Path, state_dir: Path | None = None) -> str:

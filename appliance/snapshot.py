@@ -37,3 +37,26 @@ class QueueSnapshot(msgspec.Struct, frozen=True):
     waiting_tokens: int = 0
     """Prompt tokens of the waiting requests."""
     oldest_wait_s: float = 0.0
+
+
+_COUNTERS = (
+    "steps",
+    "prompt_tokens",
+    "cached_tokens",
+    "prompt_seconds",
+    "predicted_tokens",
+    "predicted_seconds",
+    "drafted_tokens",
+    "accepted_tokens",
+    "busy_sequences",
+    "preemptions",
+    "evictions",
+    "compute_seconds",
+    "loop_seconds",
+)
+
+
+def accumulate(past: Stats, now: Stats) -> Stats:
+    """`now` with the counters of earlier children added; states are those of now."""
+    added = {name: getattr(past, name) + getattr(now, name) for name in _COUNTERS}
+    return msgspec.structs.replace(now, tokens_max=max(past.tokens_max, now.tokens_max), **added)

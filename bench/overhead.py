@@ -25,14 +25,14 @@ from bench import machine, memory
 from bench.load import LoadError, call
 from bench.options import Value, assignment, numbers
 from bench.scenarios import SCENARIOS, Sizes, Workload, run_round
-from bench.servers import Server, Shape, StartError, default_model, start_ours
+from bench.servers import Server, Shape, StartError, default_model, start_ours, unwind_on_sigterm
 from bench.stats import figures
 
 PYTHON_SHARE = 0.03
 """Of a step, at most, outside llama_decode."""
 READY_S = 5.0
 
-_COUNTER = re.compile(r"^(?:\w+[:_])?(compute_seconds|loop_seconds)(?:_total)?(?:\{.*\})? (\S+)")
+_COUNTER = re.compile(r"^steelyard:engine_(compute|busy)_seconds(?:_total)?(?:\{.*\})? (\S+)")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -150,13 +150,13 @@ def _step_cost(
     before, own = _counters(server, key), machine.cpu_alone(server.process.pid)
     run = run_round(server, asks, users)
     after = _counters(server, key)
-    loop = after["loop_seconds"] - before["loop_seconds"]
-    compute = after["compute_seconds"] - before["compute_seconds"]
+    busy = after["busy"] - before["busy"]
+    compute = after["compute"] - before["compute"]
     return {
         "concurrency": users,
-        "loop_s": loop,
+        "busy_s": busy,
         "compute_s": compute,
-        "python_share": 1 - compute / loop,
+        "python_share": 1 - compute / busy,
         "daemon_cpu_share": (machine.cpu_alone(server.process.pid) - own) / run.wall,
         "client_cpu_share": run.client_cpu / run.wall,
         "tokens_per_s": figures([run])["tokens_per_s"],
@@ -172,7 +172,7 @@ def _counters(server: Server, key: str) -> dict[str, float]:
 
 
 def parse_counters(text: str) -> dict[str, float]:
-    """`compute_seconds` and `loop_seconds` of the engine from Prometheus' text."""
+    """Seconds of the engine in llama_decode (`compute`) and in its busy loop (`busy`)."""
     found = (_COUNTER.match(line) for line in text.splitlines())
     return {match[1]: float(match[2]) for match in found if match}
 
@@ -214,4 +214,5 @@ def _word(good: bool) -> str:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     sys.exit(main())

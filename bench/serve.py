@@ -29,6 +29,7 @@ from bench.servers import (
     running,
     start_ours,
     start_peer,
+    unwind_on_sigterm,
 )
 from bench.stats import Run
 
@@ -229,4 +230,5 @@ def _server(server: Server) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     sys.exit(main())

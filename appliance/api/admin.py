@@ -7,14 +7,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from appliance.api.bodies import parse, read_body, decode
+from appliance.api.bodies import decode, parse, read_body
 from appliance.api.box import Box, box_of
 from appliance.api.info import readiness
+from appliance.api.ports import Ticket
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import RestartRequest
 from appliance.api.trace import trace_of
 from appliance.errors import NotFound
-from appliance.supervisor import Ticket
 
 log = logging.getLogger("appliance.admin")
 

@@ -108,7 +108,7 @@ class Choice(msgspec.Struct):
 
 class Delta(msgspec.Struct):
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 

@@ -12,12 +12,11 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from appliance.api.box import Box
-from appliance.api.docs import document
 from appliance.api.embeddings import EncoderRoom
 from appliance.api.faults import on_fault, on_http_exception
 from appliance.api.guard import Guard
 from appliance.api.logprobs import Pieces
-from appliance.api.openapi import described
+from appliance.api.openapi import described, document
 from appliance.api.routes import DOCS, ROUTES, Handler, Route, need_of
 from appliance.api.trace import Tracing, trace_of
 from appliance.errors import ApiError, Forbidden
@@ -69,7 +68,7 @@ def _add(app: FastAPI, route: Route) -> None:
         **described(route),
     )
     for path in route.paths:
-        methods = [] if path == route.path else [route.method]
+        methods: list[str] = [] if path == route.path else [route.method]
         if route.method == "GET":
             methods.append("HEAD")
         if methods:
@@ -83,7 +82,7 @@ def _endpoint(route: Route) -> Handler:
         trace = trace_of(request)
         if trace.granted != route.need:
             raise Forbidden("this route is not open to the request", code="not_granted")
-        trace.route = route.path
+        trace.route = route.path.replace(":path", "")
         return await route.handler(request)
 
     endpoint.__name__ = route.handler.__name__

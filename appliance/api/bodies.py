@@ -13,12 +13,15 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from appliance.api.box import Box, box_of
+from appliance.api.faults import TooSlow
 from appliance.api.shapes import Shape
 from appliance.api.trace import ClientGone
 from appliance.errors import BadRequest, TooLarge
 
 ShapeT = TypeVar("ShapeT", bound=Shape)
 
+IDLE_S = 30.0
+"""Seconds without a byte of a body that has not ended."""
 OFF_LOOP_BYTES = 256 * 1024
 """Larger bodies are decoded in a thread, so that other clients' streams go on."""
 DISCARD_S = 2.0
@@ -51,7 +54,11 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def _receive(request: Request) -> tuple[bytes, bool]:
-    message = await request.receive()
+    try:
+        async with asyncio.timeout(IDLE_S):
+            message = await request.receive()
+    except TimeoutError:
+        raise TooSlow from None
     if message["type"] == "http.disconnect":
         raise ClientGone
     return message.get("body", b""), message.get("more_body", False)
@@ -244,7 +251,7 @@ def _unknown_field(kind: type[Shape], fault: _Fault) -> BadRequest:
     near = difflib.get_close_matches(str(fault.steps[-1])[:NAME_CHARS], known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return BadRequest(
-        f"unknown field {fault.path!r}{hint} (with api.unknown_fields = \"report\" the box accepts "
+        f'unknown field {fault.path!r}{hint} (with api.unknown_fields = "report" the box accepts '
         "such fields and lists them in X-Ignored-Params)",
         param=fault.path,
         code="unknown_field",

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from appliance.accounts.keys import KeyStore
-from appliance.admission import Admission
+from appliance.api.ports import Admission, Supervisor
 from appliance.config import Config
 from appliance.forecast.encoder import Encoder
 from appliance.models import ModelFile
 from appliance.observe.metrics import Metrics
 from appliance.prepare.client import Preparer
-from appliance.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)

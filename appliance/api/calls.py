@@ -39,7 +39,7 @@ class CallsReader:
         return ToolCall(function, index=found.index, id=found.id, type="function")
 
     def whole(self, text: str) -> tuple[str | None, list[ToolCall]]:
-        """Content and complete calls of a whole answer; content None where there are calls alone."""
+        """Content and complete calls of an answer; content None where there are calls alone."""
         content = ""
         calls: list[ToolCall] = []
         for item in (*self.feed(text), *self.finish()):

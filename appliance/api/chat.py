@@ -28,9 +28,11 @@ async def chat_completions(request: Request) -> Response:
     shape, ignored = await read_shape(request, ChatRequest)
     resolve_model(box, shape.model)
     terms = _terms(shape)
-    check_bounds(box, shape, terms.n)
+    check_bounds(box, shape, terms)
     trace.user = shape.user or ""
     prepared = await box.preparer.chat(job_of(shape))
+    if terms.logprobs >= 0:
+        await pieces_of(request).load()
     flight = embark(box, request, trace, shape, terms, [prepared])
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     talk = Talk(box, shape, prepared, flight)
@@ -49,6 +51,7 @@ def _terms(shape: ChatRequest) -> Terms:
         n=shape.n or 1,
         logprobs=(shape.top_logprobs or 0) if shape.logprobs else -1,
         service_tier=shape.service_tier,
+        logprobs_param="top_logprobs",
         param="messages",
     )
 
@@ -232,8 +235,6 @@ class ChatWriter:
 def _changes(found: ToolCalls) -> list[answers.Delta]:
     """The parser's findings as deltas, in their order."""
     return [
-        answers.Delta(content=item)
-        if isinstance(item, str)
-        else answers.Delta(tool_calls=[item])
+        answers.Delta(content=item) if isinstance(item, str) else answers.Delta(tool_calls=[item])
         for item in found
     ]

@@ -175,7 +175,7 @@ class ChatRequest(Templated, OpenAiGeneration):
     def _logprobs_first(self) -> Self:
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
-        if self.grammar is not None and self.response_format not in (None, _PLAIN):
+        if self.grammar is not None and not self._plain_text:
             raise ValueError("give grammar or response_format, not both")
         return self
 
@@ -187,15 +187,16 @@ class ChatRequest(Templated, OpenAiGeneration):
         return self
 
     @property
+    def _plain_text(self) -> bool:
+        return self.response_format is None or self.response_format.type == "text"
+
+    @property
     def limit(self) -> int | None:
         """Tokens per choice; None for the default."""
         for limit in (self.max_completion_tokens, self.max_tokens, self.n_predict):
             if limit is not None and limit >= 0:
                 return limit
         return None
-
-
-_PLAIN = ResponseFormat(type="text")
 
 
 class RenderRequest(Templated):

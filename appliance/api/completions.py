@@ -21,10 +21,8 @@ from appliance.api.streaming import DONE, EventStream, event
 from appliance.api.text_shapes import CompletionRequest, Prompt, prompts_of
 from appliance.api.trace import trace_of
 from appliance.engine.messages import Delta, Finished, Prefill
+from appliance.errors import BadRequest
 from appliance.prepare.messages import Prepared, TextJob
-
-DEFAULT_TOKENS = 16
-"""OpenAI's, where neither the request nor the config says otherwise."""
 
 
 async def completions(request: Request) -> Response:
@@ -32,10 +30,12 @@ async def completions(request: Request) -> Response:
     box, trace = box_of(request), trace_of(request)
     shape, ignored = await read_shape(request, CompletionRequest)
     resolve_model(box, shape.model)
-    terms = _terms(box, shape)
-    check_bounds(box, shape, terms.n)
+    terms = _terms(shape)
+    check_bounds(box, shape, terms)
     trace.user = shape.user or ""
     prepared = await prepare_prompts(box, shape, shape.prompt)
+    if terms.logprobs >= 0:
+        await pieces_of(request).load()
     flight = embark(box, request, trace, shape, terms, prepared)
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     text = Text(box, shape, prepared, flight)
@@ -46,14 +46,11 @@ async def completions(request: Request) -> Response:
     return json_response(text.whole(gathered), headers)
 
 
-def _terms(box: Box, shape: CompletionRequest) -> Terms:
-    limit = shape.limit
-    if limit is None and shape.n_predict is None and not box.config.limits.max_tokens_default:
-        limit = DEFAULT_TOKENS
+def _terms(shape: CompletionRequest) -> Terms:
     logprobs = -1 if shape.logprobs is None else shape.logprobs
     return Terms(
         prefix="cmpl-",
-        limit=limit,
+        limit=shape.limit,
         n=shape.n or 1,
         logprobs=logprobs,
         service_tier=shape.service_tier,
@@ -75,7 +72,11 @@ async def prepare_prompts(
             grammar=shape.grammar,
             grammar_type=shape.grammar_type,
         )
-        found.append(await box.preparer.text(job))
+        try:
+            found.append(await box.preparer.text(job))
+        except BadRequest as fault:
+            fault.param = "prompt" if fault.param == "messages" else fault.param
+            raise
     return found
 
 

@@ -3,37 +3,11 @@
 import base64
 import hashlib
 from functools import cache
-from typing import Any
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
 from starlette.responses import Response
 
-from appliance.api.answers import encode
 from appliance.api.docs_page import SCRIPT, STYLE
-
-ABOUT = (
-    "An on-prem LLM box. Send keys as `Authorization: Bearer …` or `X-Api-Key: …`; on the box "
-    "itself, inference needs none while none exist."
-)
-
-
-def document(app: FastAPI) -> bytes:
-    """The OpenAPI document as JSON."""
-    from appliance.api.openapi import component_schemas
-
-    found: dict[str, Any] = get_openapi(
-        title=app.title, version=app.version, description=ABOUT, routes=app.routes
-    )
-    components = found.setdefault("components", {})
-    components["schemas"] = {**components.get("schemas", {}), **component_schemas()}
-    components["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer"},
-        "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
-    }
-    found["security"] = [{"bearer": []}, {"key": []}, {}]
-    return encode(found)
 
 
 async def schema(request: Request) -> Response:

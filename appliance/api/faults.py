@@ -37,6 +37,31 @@ class Cancelled(ApiError):
         )
 
 
+class TooSlow(BadRequest):
+    """The client stopped sending in the middle of its body."""
+
+    status = 408
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the body did not arrive in time", code="timeout", headers={"Connection": "close"}
+        )
+
+
+class HeadersTooLarge(BadRequest):
+    """The header lines are more than limits.header_bytes allows."""
+
+    status = 431
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the header lines have more than {limit} bytes, the most that limits.header_bytes "
+            "allows",
+            code="headers_too_large",
+            headers={"Connection": "close"},
+        )
+
+
 class Misdirected(ApiError):
     """The request was meant for another host."""
 

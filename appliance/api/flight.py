@@ -10,11 +10,11 @@ from starlette.types import Receive
 
 from appliance.api.answers import Timings, timings_from
 from appliance.api.faults import Cancelled
+from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
 from appliance.engine.messages import Counts, Delta, Event, Finished, Started
 from appliance.errors import ApiError, DeadlineExceeded, EngineFailed
 from appliance.observe.metrics import Metrics
-from appliance.supervisor import Ticket
 
 log = logging.getLogger("appliance.api")
 
@@ -145,7 +145,7 @@ class Flight:
         trace = self.trace
         trace.completion_tokens += counts.completion_tokens
         trace.queue_ms = max(trace.queue_ms, counts.queue_ms)
-        if not trace.ttft_ms:
+        if counts.completion_tokens and not trace.ttft_ms:
             trace.ttft_ms = (
                 (self.tickets[index].submitted_at - trace.started) * 1000
                 + counts.queue_ms
@@ -162,6 +162,7 @@ class Flight:
                 "the request's deadline passed before its answer was complete: allow more time "
                 "with deadline_s, or ask for fewer tokens",
                 code="deadline_exceeded",
+                headers={"x-should-retry": "false"},
             )
         if end.reason == "error":
             raise EngineFailed(end.message or "the engine gave up on this request", code="failed")

@@ -35,19 +35,16 @@ async def gather(flight: Flight, receive: Receive, pieces: Pieces) -> list[Gathe
             if isinstance(event, Delta):
                 deltas.setdefault(choice, []).append(event)
             elif isinstance(event, Finished):
-                found.append(await _join(choice, event, deltas.get(choice, []), pieces))
+                found.append(_join(choice, event, deltas.get(choice, []), pieces))
     return sorted(found, key=lambda choice: choice.index)
 
 
-async def _join(
-    index: int, end: Finished, deltas: Sequence[Delta], pieces: Pieces
-) -> Gathered:
+def _join(index: int, end: Finished, deltas: Sequence[Delta], pieces: Pieces) -> Gathered:
     aligner = Aligner()
     joined = Gathered(index, end)
     for delta in deltas:
         joined.text += delta.text
         joined.token_ids = (*joined.token_ids, *delta.token_ids)
-        await pieces.learn(delta)
         entries = [pieces.logprob(entry) for entry in delta.logprobs]
         joined.logprobs += aligner.feed(delta.text, entries)
     joined.logprobs += aligner.finish()

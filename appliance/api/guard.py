@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from appliance.accounts.keys import KeyStore
 from appliance.api.auth import Need, is_local, refuse, secret_in
-from appliance.api.faults import Misdirected, answer_fault
+from appliance.api.faults import HeadersTooLarge, Misdirected, answer_fault
 from appliance.api.trace import trace_of
 from appliance.config import Config, is_loopback
 from appliance.errors import ApiError, BadRequest, Forbidden
@@ -47,7 +47,7 @@ class Guard:
         connection = HTTPConnection(scope)
         need = self._need_of(scope["path"])
         origin = self._origins.allowed(connection.headers)
-        fault = self._hosts.refuse(connection.headers)
+        fault = self._too_large(scope) or self._hosts.refuse(connection.headers)
         if fault is None and origin and _is_preflight(scope["method"], connection.headers):
             await _preflight(origin, connection.headers)(scope, receive, send)
             return
@@ -67,9 +67,16 @@ class Guard:
         trace = trace_of(connection)
         if key is not None:
             trace.key_id, trace.key_name = key.id, key.name
-        fault = refuse(need, key=key, given=secret is not None, open_here=self._open(connection, need))
+        fault = refuse(
+            need, key=key, given=secret is not None, open_here=self._open(connection, need)
+        )
         trace.granted = "" if fault else need
         return fault
+
+    def _too_large(self, scope: Scope) -> ApiError | None:
+        limit = self._config.limits.header_bytes
+        size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        return HeadersTooLarge(limit) if size > limit else None
 
     def _open(self, connection: HTTPConnection, need: Need) -> bool:
         client = connection.client

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from appliance.api.box import Box
 from appliance.api.flight import Flight
+from appliance.api.ports import Ticket
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
 from appliance.config import LimitsConfig, SamplingConfig
@@ -38,6 +39,7 @@ class Terms:
     logprobs: int = -1
     service_tier: str | None = None
     special: bool = False
+    logprobs_param: str = "logprobs"
     param: str = "prompt"
     """The field to name when the prompt is too long."""
 
@@ -59,12 +61,18 @@ def served_names(box: Box) -> set[str]:
     return {"default", box.model.name, box.model.path.stem, *box.config.model.aliases}
 
 
-def check_bounds(box: Box, shape: Generation, n: int) -> None:
+def check_bounds(box: Box, shape: Generation, terms: Terms) -> None:
     """The bounds that depend on the configuration. Raises BadRequest."""
     limits = box.config.limits
     most = min(limits.n, box.config.engine.max_sequences)
-    if n > most:
+    if terms.n > most:
         raise BadRequest(f"n: at most {most} choices are allowed", param="n", code="invalid_value")
+    if terms.logprobs > limits.top_logprobs:
+        raise BadRequest(
+            f"at most {limits.top_logprobs} alternatives per token are allowed",
+            param=terms.logprobs_param,
+            code="invalid_value",
+        )
     _check_stops(limits, shape.stops)
     if shape.grammar is not None and len(shape.grammar.encode()) > limits.grammar_bytes:
         raise BadRequest(
@@ -126,7 +134,9 @@ def _biases(box: Box, shape: Generation) -> tuple[tuple[int, float], ...]:
         raise _bad_bias(f"at most {most} entries are allowed")
     for token, _ in pairs:
         if token >= box.model.header.n_vocab:
-            raise _bad_bias(f"token {token} is not in the vocabulary of {box.model.header.n_vocab} tokens")
+            raise _bad_bias(
+                f"token {token} is not in the vocabulary of {box.model.header.n_vocab} tokens"
+            )
     return tuple(dict(pairs).items())
 
 
@@ -178,38 +188,50 @@ def embark(
 ) -> Flight:
     """Admit and submit every prompt, or none of them. Raises ContextExceeded, Overloaded,
     Unavailable."""
-    sampling = sampling_of(box, shape, terms.logprobs)
     allowed = deadline_of(box, request, shape)
-    budgets = [_budget(box, terms, len(prepared.prompt)) for prepared in prompts]
-    tickets = []
+    deadline = None if allowed is None else trace.started + allowed
+    submits = _submits(box, trace.key_id, shape, terms, prompts, deadline)
+    tickets: list[Ticket] = []
     try:
-        for prepared, budget in zip(prompts, budgets, strict=True):
-            box.admission.admit(len(prepared.prompt), budget * terms.n, allowed)
-            tickets.append(
-                box.supervisor.submit(
-                    Submit(
-                        id=terms.prefix + secrets.token_hex(12),
-                        prompt=prepared.prompt,
-                        max_tokens=budget,
-                        sampling=sampling,
-                        n=terms.n,
-                        stop=tuple(dict.fromkeys((*shape.stops, *prepared.stop))),
-                        grammar=prepared.grammar,
-                        scope=trace.key_id,
-                        stream=bool(shape.stream),
-                        cache_prompt=shape.cache_prompt is not False,
-                        progress=bool(shape.return_progress and shape.stream),
-                        priority=PRIORITIES.get(terms.service_tier or "", 0),
-                        deadline=None if allowed is None else trace.started + allowed,
-                        special=terms.special,
-                    )
-                )
-            )
+        for submit in submits:
+            box.admission.admit(len(submit.prompt), submit.max_tokens * submit.n, allowed)
+            tickets.append(box.supervisor.submit(submit))
     except BaseException:
         for ticket in tickets:
             ticket.cancel()
         raise
     return Flight(tickets, trace, box.metrics)
+
+
+def _submits(
+    box: Box,
+    scope: str,
+    shape: Generation,
+    terms: Terms,
+    prompts: Sequence[Prepared],
+    deadline: float | None,
+) -> list[Submit]:
+    """One submission per prompt, all with the request's terms."""
+    sampling = sampling_of(box, shape, terms.logprobs)
+    return [
+        Submit(
+            id=terms.prefix + secrets.token_hex(12),
+            prompt=prepared.prompt,
+            max_tokens=_budget(box, terms, len(prepared.prompt)),
+            sampling=sampling,
+            n=terms.n,
+            stop=tuple(dict.fromkeys((*shape.stops, *prepared.stop))),
+            grammar=prepared.grammar,
+            scope=scope,
+            stream=bool(shape.stream),
+            cache_prompt=shape.cache_prompt is not False,
+            progress=bool(shape.return_progress and shape.stream),
+            priority=PRIORITIES.get(terms.service_tier or "", 0),
+            deadline=deadline,
+            special=terms.special,
+        )
+        for prepared in prompts
+    ]
 
 
 def _budget(box: Box, terms: Terms, prompt_tokens: int) -> int:

@@ -9,29 +9,26 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from appliance.api.answers import LegacyLogprobs, Logprob, TopLogprob, bounded
-from appliance.engine.messages import Delta, TokenLogprob
+from appliance.engine.messages import TokenLogprob
 from appliance.prepare.client import Preparer
 
 _REPLACEMENT = "\ufffd".encode()
 
 
 class Pieces:
-    """The bytes of tokens, learned from the prepare process as they are needed."""
+    """The bytes of every token, asked of the prepare process when they are first needed."""
 
     def __init__(self, preparer: Preparer) -> None:
         self._preparer = preparer
-        self._known: dict[int, bytes] = {}
+        self._known: tuple[bytes, ...] = ()
 
-    async def learn(self, delta: Delta) -> None:
-        """Know every token that the delta's log-probabilities name."""
-        wanted = {entry.token_id for entry in delta.logprobs}
-        wanted.update(token for entry in delta.logprobs for token, _ in entry.top)
-        if missing := sorted(wanted - self._known.keys()):
-            pieces = await self._preparer.pieces(missing)
-            self._known.update(zip(missing, pieces, strict=True))
+    async def load(self) -> None:
+        """From here on `logprob` may be called. Raises Unavailable."""
+        if not self._known:
+            self._known = await self._preparer.vocabulary()
 
     def logprob(self, entry: TokenLogprob) -> Logprob:
-        """The entry with its tokens' texts; they were learned before."""
+        """The entry with its tokens' texts."""
         piece = self._known[entry.token_id]
         top = [self._top(token, logprob) for token, logprob in entry.top]
         return Logprob(entry.token_id, _text(piece), bounded(entry.logprob), list(piece), top)

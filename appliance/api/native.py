@@ -25,6 +25,7 @@ from appliance.engine.messages import Delta, Finished, Prefill, StopType
 from appliance.errors import BadRequest
 from appliance.prepare.messages import Prepared
 
+
 class NativeChunk(msgspec.Struct):
     """What a stream says before its last event."""
 
@@ -68,9 +69,11 @@ async def completion(request: Request) -> Response:
     shape, ignored = await read_shape(request, NativeRequest)
     resolve_model(box, shape.model)
     terms = _terms(shape)
-    check_bounds(box, shape, terms.n)
+    check_bounds(box, shape, terms)
     add_special = shape.add_special is not False
     prepared = await prepare_prompts(box, shape, shape.prompt, add_special=add_special)
+    if terms.logprobs >= 0:
+        await pieces_of(request).load()
     flight = embark(box, request, trace, shape, terms, prepared)
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     native = Native(box, shape, prepared, flight)
@@ -91,6 +94,7 @@ def _terms(shape: NativeRequest) -> Terms:
         limit=shape.limit,
         n=n,
         logprobs=shape.n_probs if shape.n_probs else -1,
+        logprobs_param="n_probs",
         special=bool(shape.special),
     )
 
@@ -151,7 +155,8 @@ class Native:
         settings = msgspec.structs.asdict(submit.sampling)
         settings["n_probs"] = max(0, settings.pop("logprobs"))
         settings["logit_bias"] = [
-            {"token": token, "bias": answers.bounded(bias)} for token, bias in settings["logit_bias"]
+            {"token": token, "bias": answers.bounded(bias)}
+            for token, bias in settings["logit_bias"]
         ]
         return {
             **settings,

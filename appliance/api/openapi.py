@@ -2,10 +2,18 @@
 
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from appliance.api.answers import encode
 from appliance.api.routes import ROUTES, Route
+
+ABOUT = (
+    "An on-prem LLM box. Send keys as `Authorization: Bearer …` or `X-Api-Key: …`; on the box "
+    "itself, inference needs none while none exist."
+)
 
 _REF = "#/components/schemas/{model}"
 
@@ -110,9 +118,22 @@ def component_schemas() -> dict[str, Any]:
     """The schemas that the routes refer to."""
     shapes = {route.body for route in ROUTES if route.body is not None} | {ErrorBody}
     ordered = sorted(shapes, key=lambda shape: shape.__name__)
-    _, found = models_json_schema(
-        [(shape, "validation") for shape in ordered], ref_template=_REF
-    )
+    _, found = models_json_schema([(shape, "validation") for shape in ordered], ref_template=_REF)
     definitions = found["$defs"]
     assert isinstance(definitions, dict)
     return definitions
+
+
+def document(app: FastAPI) -> bytes:
+    """The OpenAPI document as JSON."""
+    found: dict[str, Any] = get_openapi(
+        title=app.title, version=app.version, description=ABOUT, routes=app.routes
+    )
+    components = found.setdefault("components", {})
+    components["schemas"] = {**components.get("schemas", {}), **component_schemas()}
+    components["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+    }
+    found["security"] = [{"bearer": []}, {"key": []}, {}]
+    return encode(found)

@@ -12,7 +12,7 @@ from appliance.api.answers import Logprob, encode
 from appliance.api.faults import encode_fault
 from appliance.api.flight import Flight, following
 from appliance.api.logprobs import Aligner, Pieces
-from appliance.engine.messages import Delta, Finished, Prefill
+from appliance.engine.messages import Delta, Event, Finished, Prefill
 from appliance.errors import ApiError
 
 LOOK_S = 0.5
@@ -55,18 +55,16 @@ class EventStream(Response):
     ) -> None:
         self.status_code = 200
         self.background = None
-        self.body = b""
         self.init_headers({**headers, "X-Accel-Buffering": "no", "Cache-Control": "no-store"})
         self._flight = flight
         self._writer = writer
         self._pieces = pieces
         self._ping_s = ping_s
+        self._aligners: dict[int, Aligner] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with following(self._flight, receive):
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            )
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for data in self._events():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -74,49 +72,43 @@ class EventStream(Response):
     async def _events(self) -> AsyncIterator[bytes]:
         """All events; a fault is the last one."""
         try:
-            async for data in _events(self._flight, self._writer, self._pieces, self._ping_s):
+            async for data in self._told():
                 yield data
         except ApiError as fault:
             self._flight.trace.outcome = str(fault.code or fault.type)
             yield b"data: " + encode_fault(fault) + b"\n\n"
 
+    async def _told(self) -> AsyncIterator[bytes]:
+        comments = Comments(self._flight, self._ping_s)
+        if comment := comments.due():
+            yield comment
+        while not self._flight.landed:
+            found = await self._flight.next(comments.timeout)
+            if found is None:
+                data = comments.due()
+            elif data := self._data(*found):
+                comments.written()
+            if data:
+                yield data
+        if closing := self._writer.closing():
+            yield closing
 
-async def _events(
-    flight: Flight, writer: Writer, pieces: Pieces, ping_s: float
-) -> AsyncIterator[bytes]:
-    comments = Comments(flight, ping_s)
-    aligners: dict[int, Aligner] = {}
-    if comment := comments.due():
-        yield comment
-    while not flight.landed:
-        found = await flight.next(comments.timeout)
-        if found is None:
-            if comment := comments.due():
-                yield comment
-            continue
-        choice, happened = found
-        data = b""
+    def _data(self, choice: int, happened: Event) -> bytes:
         if isinstance(happened, Delta):
-            entries: list[Logprob] = []
-            if happened.logprobs:
-                await pieces.learn(happened)
-                aligner = aligners.setdefault(choice, Aligner())
-                entries = aligner.feed(
-                    happened.text, (pieces.logprob(entry) for entry in happened.logprobs)
-                )
-            elif choice in aligners:
-                entries = aligners[choice].feed(happened.text, ())
-            data = writer.delta(choice, happened, entries)
-        elif isinstance(happened, Finished):
-            rest = aligners[choice].finish() if choice in aligners else []
-            data = writer.finished(choice, happened, rest)
-        elif isinstance(happened, Prefill):
-            data = writer.progress(happened)
-        if data:
-            comments.written()
-            yield data
-    if closing := writer.closing():
-        yield closing
+            return self._writer.delta(choice, happened, self._aligned(choice, happened))
+        if isinstance(happened, Finished):
+            aligner = self._aligners.get(choice)
+            return self._writer.finished(choice, happened, aligner.finish() if aligner else [])
+        return self._writer.progress(happened) if isinstance(happened, Prefill) else b""
+
+    def _aligned(self, choice: int, delta: Delta) -> list[Logprob]:
+        """The log-probabilities of the tokens that the delta's text shows."""
+        aligner = self._aligners.get(choice)
+        if aligner is None:
+            if not delta.logprobs:
+                return []
+            aligner = self._aligners[choice] = Aligner()
+        return aligner.feed(delta.text, [self._pieces.logprob(entry) for entry in delta.logprobs])
 
 
 class Comments:

@@ -55,7 +55,7 @@ class CompletionRequest(OpenAiGeneration):
 
     @property
     def limit(self) -> int | None:
-        """Tokens per choice; None for OpenAI's default, as the route applies it."""
+        """Tokens per choice; None for the default."""
         if self.max_tokens is not None:
             return self.max_tokens
         return self.n_predict if self.n_predict is not None and self.n_predict >= 0 else None
@@ -123,5 +123,3 @@ class RestartRequest(Shape):
     """POST /admin/engine/restart. The body may be left out."""
 
     reason: Annotated[str, Field(max_length=200)] | None = None
-
-

@@ -128,8 +128,8 @@ class Tracing:
             trace.route or "-",
             trace.status,
             outcome,
-            trace.key_name or "-",
-            trace.user or "-",
+            _word(trace.key_name),
+            _word(trace.user),
             trace.tickets or "-",
             trace.prompt_tokens,
             trace.cached_tokens,
@@ -138,6 +138,11 @@ class Tracing:
             trace.ttft_ms,
             took * 1000,
         )
+
+
+def _word(text: str) -> str:
+    """A client's text as one harmless word of the line."""
+    return re.sub(r"[^A-Za-z0-9@._-]", "_", text[:64]) or "-"
 
 
 def _outcome(status: int) -> str:

@@ -109,6 +109,13 @@ class ModelConfig:
         pattern=r"[0-9a-fA-F]{64}",
         form="64 hexadecimal digits",
     )
+    chat_template: str = setting(
+        "",
+        "Jinja file used instead of the model's own chat template. Empty: the model's own; for "
+        "the packaged model plain ChatML, because the system prompt inside its own template "
+        "makes it answer worse (docs/models.md).",
+        path=True,
+    )
     lora: tuple[Lora, ...] = setting(
         (), 'LoRA adapters to apply: `[{ path = "…", scale = 1.0 }]`.', high=16
     )

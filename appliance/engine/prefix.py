@@ -33,7 +33,7 @@ def common_length(a: Tokens, b: Tokens) -> int:
 
 
 class PrefixTree:
-    """Sequences by their tokens. A sequence id is inserted once and removed with the same tokens."""
+    """Sequences by their tokens. An id is inserted once and removed with the same tokens."""
 
     def __init__(self) -> None:
         self._root = _Node((), set())

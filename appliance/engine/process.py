@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from functools import cache
 
 import setproctitle
@@ -81,15 +82,11 @@ def serve(channel: Channel, engine: Engine) -> None:
         for command in channel.receive(wait=not engine.busy):
             if isinstance(command, Shutdown):
                 return
-            answer = engine.handle(command)
-            if answer is not None:
-                channel.send(answer)
-        batch = engine.step()
-        if batch is not None:
-            channel.send(batch)
+            engine.handle(command)
+        engine.step()
 
 
-def build(load: Load) -> tuple[Engine, Runner]:
+def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner]:
     """Opens the model, proves one decode, and makes the loop around it."""
     runner = Runner(load)
     scheduler = Scheduler(
@@ -110,7 +107,7 @@ def build(load: Load) -> tuple[Engine, Runner]:
         return runner.vocab.lltokenizer()
 
     _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs
-    return Engine(runner, scheduler, lltokenizer), runner
+    return Engine(runner, scheduler, lltokenizer, publish), runner
 
 
 def _die_with_parent() -> None:
@@ -135,7 +132,7 @@ def run(connection: socket.socket) -> int:
         commands = channel.receive(wait=True)
         load = commands[0]
         assert isinstance(load, Load), "the first command must be Load"
-        engine, runner = build(load)
+        engine, runner = build(load, channel.send)
         channel.send(runner.ready())
         gc.collect()
         gc.freeze()

@@ -105,7 +105,8 @@ class Runner:
     def _attach_lora(self, context: Any, load: Load) -> None:
         if not load.lora:
             return
-        adapters = [llama_cpp.llama_adapter_lora_init(self._model, p.encode()) for p, _ in load.lora]
+        paths = [path.encode() for path, _ in load.lora]
+        adapters = [llama_cpp.llama_adapter_lora_init(self._model, path) for path in paths]
         if not all(adapters):
             raise EngineError("a LoRA adapter does not fit the model: see the log above")
         count = len(adapters)

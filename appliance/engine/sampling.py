@@ -1,8 +1,8 @@
 """From one row of logits to one token, per choice.
 
-Two ways: greedy without penalties is an argmax in NumPy (about 10 µs for 49 000 tokens, against 150 for
-llama.cpp's candidate list); everything else goes through a sampler chain of llama.cpp's own, in
-llama-server's order: penalties, top-k, typical, top-p, min-p, temperature, distribution.
+Two ways: greedy without penalties is an argmax in NumPy; everything else goes through a sampler
+chain of llama.cpp's own, in llama-server's order: penalties, top-k, typical, top-p, min-p,
+temperature, distribution.
 """
 
 import ctypes

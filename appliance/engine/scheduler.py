@@ -102,11 +102,11 @@ class Scheduler:
         for sequence in self._prefilling():
             room = self._prefill_chunk(sequence, room, chunks)
         while room > 0 and not self.paused:
-            sequence = self._start_next(now)
-            if sequence is None:
+            newcomer = self._start_next(now)
+            if newcomer is None:
                 break
-            started.append(sequence)
-            room = self._prefill_chunk(sequence, room, chunks)
+            started.append(newcomer)
+            room = self._prefill_chunk(newcomer, room, chunks)
         self._note_company(chunks)
         moves, self._moves = tuple(self._moves), []
         preempted, self._preempted = self._preempted, 0
@@ -239,9 +239,7 @@ class Scheduler:
         kept = self.pool.unpinned(source.cells[:length]) if source is not None else 0
         return need + kept <= self.pool.total - self.pool.pinned
 
-    def _start(
-        self, sequence: Sequence, source: Sequence | None, length: int, now: float
-    ) -> None:
+    def _start(self, sequence: Sequence, source: Sequence | None, length: int, now: float) -> None:
         if source is not None and length > 0:
             self._reuse(sequence, source, length)
         else:

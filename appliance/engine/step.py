@@ -59,11 +59,13 @@ class Engine:
         runner: Decoder,
         scheduler: Scheduler,
         lltokenizer: Callable[[], LLTokenizer],
+        publish: Callable[[Report], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._lltokenizer = lltokenizer
+        self._publish = publish
         self._clock = clock
         self._requests: dict[str, list[Sequence]] = {}
         self._answers: dict[Sequence, Answer] = {}
@@ -72,8 +74,8 @@ class Engine:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def handle(self, command: Command) -> Report | None:
-        """Takes one command between two steps."""
+    def handle(self, command: Command) -> None:
+        """Takes one command between two steps; what it ends is published with the next step."""
         match command:
             case Submit():
                 self._submit(command)
@@ -82,10 +84,9 @@ class Engine:
             case Pause():
                 self._scheduler.paused = command.on
             case Ping():
-                return Pong(command.at, self.stats(), self.slots(), self._queue())
+                self._publish(Pong(command.at, self.stats(), self.slots(), self._queue()))
             case _:
                 raise AssertionError(f"unexpected command {command!r}")
-        return None
 
     def _submit(self, request: Submit) -> None:
         now = self._clock()
@@ -93,9 +94,7 @@ class Engine:
         self._requests[request.id] = sequences
         try:
             for sequence in sequences:
-                self._answers[sequence] = Answer(
-                    sequence, self._runner.vocab, self._lltokenizer
-                )
+                self._answers[sequence] = Answer(sequence, self._runner.vocab, self._lltokenizer)
         except ConstraintError as error:
             message = f"the grammar cannot be used: {error}"
             self._end_all(sequences, End("error", message=message), now)
@@ -111,12 +110,14 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether a step would do anything, be it only to tell what a command ended."""
         scheduler = self._scheduler
-        return bool(scheduler.running or (scheduler.waiting and not scheduler.paused))
+        queued = scheduler.waiting and not scheduler.paused
+        return bool(scheduler.running or queued or self._events)
 
-    def step(self) -> Batch | None:
-        """One step; the events since the last one, or None when there are none."""
+    def step(self) -> None:
+        """One step. Its events are published when it is done, starts of requests before: should
+        the step kill this process, the daemon knows which requests were in it."""
         began = self._clock()
         self._enforce_deadlines(began)
         plan = self._scheduler.schedule(began)
@@ -124,14 +125,12 @@ class Engine:
         self._runner.move(plan.moves)
         if plan.chunks:
             self._run(plan, began)
-        return self.report()
+        self._report()
 
-    def report(self) -> Batch | None:
-        """What happened since the last report."""
-        if not self._events:
-            return None
-        events, self._events = tuple(self._events), []
-        return Batch(events, self.stats())
+    def _report(self) -> None:
+        if self._events:
+            events, self._events = tuple(self._events), []
+            self._publish(Batch(events, self.stats()))
 
     def _run(self, plan: Plan, began: float) -> None:
         before = self._clock()
@@ -210,6 +209,8 @@ class Engine:
                     sequence.request.id, sequence.times.started, sequence.cached_tokens
                 )
                 self._events.append(started)
+        if plan.started:
+            self._report()
 
     # -- endings ---------------------------------------------------------------------------------
 

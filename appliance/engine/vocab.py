@@ -6,6 +6,7 @@ weights; both answer alike. Importing this module also points llama.cpp's log at
 
 import ctypes
 import logging
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ _log = logging.getLogger("appliance.llama")
 
 _HIDDEN = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
 _PIECE_BYTES = 16 * 1024
+_TURN_MARK = re.compile(r"<[|｜][\w▁]+[|｜]>")
 _INT32_MIN = -(2**31)
 _LEVELS = {3: logging.WARNING, 4: logging.ERROR}
 """ggml's levels that are worth an operator's time; the rest is chatter."""
@@ -139,8 +141,20 @@ class Vocab:
     @cached_property
     def control_texts(self) -> frozenset[str]:
         """Texts that `parse_special` turns into tokens which no user may be able to type."""
-        texts = (self.text_of(token) for token in self.hidden | self.eogs)
+        texts = (self.text_of(token) for token in self.hidden | self.eogs | self._turn_marks)
         return frozenset(text for text in texts if text)
+
+    @property
+    def _turn_marks(self) -> set[int]:
+        """Tokens that models use to part turns but declare as ordinary ones."""
+        user_defined = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+        marked = (t for t in range(self.n_tokens) if self._attributes(t) & user_defined)
+        return {token for token in marked if _TURN_MARK.fullmatch(self.text_of(token))}
+
+    @cached_property
+    def longest_piece(self) -> int:
+        """Bytes of the longest token: a text of n bytes has at least n / this many tokens."""
+        return max(map(len, self.pieces))
 
     @cached_property
     def adds_space(self) -> bool:

@@ -4,6 +4,7 @@ Each text is run alone, never padded beside others, so its vector does not depen
 """
 
 import hashlib
+import importlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,9 +111,9 @@ class Encoder:
 
 
 def _open() -> _Loaded:
-    import onnxruntime
     from tokenizers import Tokenizer
 
+    onnxruntime: Any = importlib.import_module("onnxruntime")
     files = encoder_files()
     model = _checked(files.model, MODEL_SHA256)
     tokenizer = Tokenizer.from_str(_checked(files.tokenizer, TOKENIZER_SHA256).decode())
@@ -150,5 +151,5 @@ def _run(session: Any, row: list[int]) -> Vector:
         "token_type_ids": np.zeros_like(ids),
     }
     hidden = session.run(None, feeds)[0][0]
-    mean = hidden.mean(axis=0)
-    return (mean / max(float(np.linalg.norm(mean)), 1e-12)).astype(np.float32)
+    mean: Vector = hidden.mean(axis=0)
+    return mean / np.float32(max(float(np.linalg.norm(mean)), 1e-12))

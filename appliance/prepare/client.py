@@ -11,11 +11,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from appliance.errors import ApiError, BadRequest, Overloaded, Unavailable
+from appliance.errors import ApiError, BadRequest, ContextExceeded, Overloaded, Unavailable
 from appliance.prepare.child import Child, ChildLost
 from appliance.prepare.messages import (
     ChatJob,
@@ -35,7 +35,9 @@ from appliance.prepare.messages import (
     Text,
     TextJob,
     TokenizeJob,
+    TooLong,
     Unsendable,
+    VocabularyJob,
     frame,
 )
 
@@ -53,6 +55,9 @@ _TIMEOUTS: dict[PhaseName | None, tuple[str, str, str]] = {
     "tokenize": ("prepare_timeout", "messages", "tokenising the prompt"),
     None: ("prepare_timeout", "messages", "preparing the request"),
 }
+
+
+Answer: TypeAlias = Done | Failed | TooLong
 
 
 class PrepareError(Exception):
@@ -89,15 +94,14 @@ class _Ticket:
             asyncio.get_running_loop().create_future()
         )
 
-    def resolve(self, report: Done | Failed) -> None:
-        if self.answer.done():
-            return
-        if isinstance(report, Done):
-            self.answer.set_result(report.result)
-        else:
-            self.answer.set_exception(
-                BadRequest(report.message, param=report.param, code=report.code)
-            )
+    def resolve(self, report: Answer) -> None:
+        match report:
+            case Done() if not self.answer.done():
+                self.answer.set_result(report.result)
+            case Failed():
+                self.fail(BadRequest(report.message, param=report.param, code=report.code))
+            case TooLong():
+                self.fail(_too_long(report))
 
     def fail(self, error: ApiError) -> None:
         if not self.answer.done():
@@ -188,6 +192,12 @@ class Preparer:
         assert isinstance(result, Text)
         return result.text
 
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        """Every token's piece by its id."""
+        result = await self._ask(VocabularyJob())
+        assert isinstance(result, Pieces)
+        return tuple(piece.piece for piece in result.pieces)
+
     async def _ask(self, job: Job) -> Prepared | Pieces | Text:
         """Queues the job. A caller that is cancelled takes its job out of the queue again."""
         self._admit()
@@ -251,7 +261,7 @@ class Preparer:
             self._waiting.appendleft(ticket)
             raise
 
-    async def _exchange(self, child: Child, data: bytes) -> Done | Failed:
+    async def _exchange(self, child: Child, data: bytes) -> Answer:
         """Sends a job and waits for its answer, phase by phase."""
         limits = self._limits
         end = time.monotonic() + limits.prepare_s
@@ -262,7 +272,7 @@ class Preparer:
                 await child.send(data)
             while True:
                 report = await child.report(max(0.0, min(allowed, end - time.monotonic())))
-                if isinstance(report, Done | Failed):
+                if isinstance(report, Answer):
                     return report
                 if not isinstance(report, Phase):
                     raise ChildLost(getattr(report, "message", "it answered out of turn"))
@@ -333,3 +343,10 @@ class _Overrun(Exception):
 def _timeout(phase: PhaseName | None, limit: float) -> BadRequest:
     code, param, doing = _TIMEOUTS[phase]
     return BadRequest(f"{doing} took longer than {limit:g} s", param=param, code=code)
+
+
+def _too_long(report: TooLong) -> ContextExceeded:
+    error = ContextExceeded(report.least_tokens, report.n_ctx)
+    # Not counted but certain: said so, as every number that is not exact.
+    error.message = error.message.replace("has ", "has at least ", 1)
+    return error

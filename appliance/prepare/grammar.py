@@ -13,6 +13,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from appliance.engine.constrain import Constraint, ConstraintError
 from appliance.errors import BadRequest
 from appliance.prepare.messages import GrammarType
+from appliance.prepare.references import endless_reference
 
 Schema = dict[str, Any]
 
@@ -55,6 +56,9 @@ def schema_text(schema: Schema, param: str, most: int) -> str:
     if "x-guidance" in schema:
         raise BadRequest(f"{param}: the keyword x-guidance is not supported", param=param)
     try:
+        endless = endless_reference(schema)
+        if endless is not None:
+            raise invalid_schema(param, f"the reference {endless!r} leads nowhere")
         text = json.dumps({**schema, "x-guidance": _GUIDANCE}, allow_nan=False)
     except (RecursionError, ValueError) as error:
         raise invalid_schema(param, f"it cannot be written as JSON: {error}") from error

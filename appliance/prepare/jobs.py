@@ -33,8 +33,18 @@ from appliance.prepare.messages import (
     Text,
     TextJob,
     TokenizeJob,
+    VocabularyJob,
 )
 from appliance.prepare.prompt import Prompter
+
+
+class PromptTooLong(Exception):
+    """The prompt has at least `least` tokens, more than the context holds."""
+
+    def __init__(self, least: int, n_ctx: int) -> None:
+        super().__init__(least, n_ctx)
+        self.least = least
+        self.n_ctx = n_ctx
 
 
 class Worker:
@@ -69,12 +79,15 @@ class Worker:
                 return self._tokenize(job)
             case DetokenizeJob():
                 return self._detokenize(job)
+            case VocabularyJob():
+                return Pieces(tuple(map(Piece, range(self._vocab.n_tokens), self._vocab.pieces)))
 
     def _chat(self, job: ChatJob) -> Prepared:
         tools, forced = _offered(job, self._limits.tools)
         self._announce("template")
         rendered = self.prompter.render(job, tools)
         self._announce("tokenize")
+        self._bound(rendered.text)
         prompt = tuple(self.prompter.tokenize(rendered))
         self._announce("grammar")
         grammar = self._tools_grammar(job, tools, forced) if tools else self._grammar(job)
@@ -90,6 +103,7 @@ class Worker:
     def _text(self, job: TextJob) -> Prepared:
         self._announce("tokenize")
         if isinstance(job.prompt, str):
+            self._bound(job.prompt)
             ids = self._vocab.tokenize(job.prompt, job.add_special, job.parse_special)
             text = job.prompt
         else:
@@ -110,6 +124,12 @@ class Worker:
     def _detokenize(self, job: DetokenizeJob) -> Text:
         ids = self._checked(job.tokens, "tokens")
         return Text(self._vocab.detokenize(ids, special=True).decode("utf-8", "replace"))
+
+    def _bound(self, text: str) -> None:
+        """Raises PromptTooLong for a text that cannot fit, by its size alone."""
+        least = len(text.encode("utf-8", "replace")) // self._vocab.longest_piece
+        if 0 < self._limits.context < least:
+            raise PromptTooLong(least, self._limits.context)
 
     def _checked(self, tokens: list[int], param: str) -> list[int]:
         for place, token in enumerate(tokens):
@@ -145,17 +165,16 @@ class Worker:
             raise BadRequest("grammar cannot be combined with tools", param="grammar")
         most = self._limits.grammar_bytes
         parallel = job.parallel_tool_calls and not isinstance(job.tool_choice, dict)
-        answer = _answer(job)
+        toolgrammar.check(self.tokenizer, tools, most)
         if forced:
             grammar = toolgrammar.forced(tools, parallel, most)
         else:
-            grammar = toolgrammar.optional(tools, parallel, most, answer)
+            self._grammar(job)
+            grammar = toolgrammar.optional(tools, parallel, most, _answer(job))
         try:
             prove(self.tokenizer, grammar)
         except ConstraintError as error:
-            if answer and not forced:
-                self._grammar(job)
-            raise toolgrammar.blame(error, self.tokenizer, tools, most) from error
+            raise invalid_schema("tools", str(error)) from error
         return grammar
 
 

@@ -26,6 +26,9 @@ class PrepareLimits(msgspec.Struct, frozen=True):
     prepare_s: float = 10.0
     grammar_bytes: int = 65536
     tools: int = 128
+    context: int = 0
+    """Tokens that the engine's context holds. A text that cannot fit is refused by its size alone,
+    before anyone spends seconds on counting its tokens. 0: no such check."""
     waiting: int = 256
     """Jobs that may wait for the child; more are refused with 429."""
 
@@ -71,6 +74,10 @@ class TokenizeJob(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokenize
 
 class DetokenizeJob(msgspec.Struct, frozen=True, tag="detokenize"):
     tokens: list[int]
+
+
+class VocabularyJob(msgspec.Struct, frozen=True, tag="vocabulary"):
+    """Every token's piece, in the order of the ids."""
 
 
 class RenderJob(msgspec.Struct, frozen=True, tag="render"):
@@ -144,15 +151,22 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     code: str | None = None
 
 
+class TooLong(msgspec.Struct, frozen=True, tag="too_long"):
+    """The prompt cannot fit into the context."""
+
+    least_tokens: int
+    n_ctx: int
+
+
 class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     """The child cannot go on (or has a bug): said once, then it exits."""
 
     message: str
 
 
-Job = ChatJob | TextJob | TokenizeJob | DetokenizeJob | RenderJob
-Command = Open | ChatJob | TextJob | TokenizeJob | DetokenizeJob | RenderJob
-Report = Opened | Phase | Done | Failed | Fatal
+Job = ChatJob | TextJob | TokenizeJob | DetokenizeJob | VocabularyJob | RenderJob
+Command = Open | ChatJob | TextJob | TokenizeJob | DetokenizeJob | VocabularyJob | RenderJob
+Report = Opened | Phase | Done | Failed | TooLong | Fatal
 
 _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

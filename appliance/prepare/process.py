@@ -19,7 +19,7 @@ from setproctitle import setproctitle
 from appliance.engine.messages import Frames, OutOfStep
 from appliance.engine.vocab import Vocab, VocabError
 from appliance.errors import BadRequest
-from appliance.prepare.jobs import Worker
+from appliance.prepare.jobs import PromptTooLong, Worker
 from appliance.prepare.messages import (
     Command,
     Done,
@@ -30,6 +30,7 @@ from appliance.prepare.messages import (
     Opened,
     Phase,
     Report,
+    TooLong,
     decode_command,
     frame,
 )
@@ -96,6 +97,8 @@ def _open(opening: Open, link: Link) -> Worker:
 def _answer(worker: Worker, job: Job) -> Report:
     try:
         return Done(worker.do(job))
+    except PromptTooLong as error:
+        return TooLong(error.least, error.n_ctx)
     except BadRequest as error:
         return Failed(error.message, error.param, error.code)
     except RecursionError:

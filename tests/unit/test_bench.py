@@ -348,11 +348,12 @@ def test_model_pages_are_told_apart_from_the_rest() -> None:
     assert found == memory.Resident(110 * 1024, 60 * 1024, 10 * 1024, 100 * 1024, 50 * 1024)
 
 
-def test_counters_are_found_whatever_stands_around_their_names() -> None:
+def test_counters_of_the_engine_are_found_among_others() -> None:
     text = (
-        "# TYPE steelyard_engine_compute_seconds_total counter\n"
-        "steelyard_engine_compute_seconds_total 1.5\n"
-        'steelyard:loop_seconds_total{model="m"} 2.0\n'
-        "steelyard_engine_loop_seconds_created 1.7e9\n"
+        "# TYPE steelyard:engine_compute_seconds_total counter\n"
+        "steelyard:engine_compute_seconds_total 1.5\n"
+        'steelyard:engine_busy_seconds_total{model="m"} 2.0\n'
+        "steelyard:engine_busy_seconds_created 1.7e9\n"
+        "steelyard:engine_last_step_seconds 0.1\n"
     )
-    assert overhead.parse_counters(text) == {"compute_seconds": 1.5, "loop_seconds": 2.0}
+    assert overhead.parse_counters(text) == {"compute": 1.5, "busy": 2.0}

@@ -12,6 +12,7 @@ from appliance.engine.constrain import Constraint, ConstraintError
 from appliance.errors import BadRequest
 from appliance.prepare import grammar, toolgrammar
 from appliance.prepare.conversation import Tool, read_tools
+from appliance.prepare.references import endless_reference
 
 MOST = 65536
 
@@ -211,6 +212,49 @@ def test_catastrophic_regex_is_compiled_or_refused_in_time(
         assert time.monotonic() - begun < 2.0
 
 
+LIST = {
+    "type": "object",
+    "properties": {"next": {"anyOf": [{"$ref": "#/$defs/list"}, {"type": "null"}]}},
+    "required": ["next"],
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/list", "$defs": {"list": LIST}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"type": "array", "items": {"$ref": "#"}},
+        {"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}},
+        {"const": {"$ref": "#/nowhere"}},
+        {"$defs": {"unused": {"$ref": "#/$defs/unused"}}},
+        {"$ref": "#/anyOf/1/items", "anyOf": [True, {"items": {"type": "string"}}]},
+    ],
+)
+def test_reference_that_some_value_satisfies_is_fine(schema: dict[str, Any]) -> None:
+    assert endless_reference(schema) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "other.json"},
+        {"$ref": "#/$defs/x/0", "$defs": {"x": []}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+        {
+            "properties": {"a": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}},
+        },
+        {"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]},
+    ],
+)
+def test_reference_without_an_end_is_found(schema: dict[str, Any]) -> None:
+    assert endless_reference(schema) is not None
+
+
 # Grammars of the client's own
 
 
@@ -321,11 +365,9 @@ def test_references_inside_parameters_resolve(tokenizer: LLTokenizer) -> None:
 
 def test_tool_at_fault_is_named(tokenizer: LLTokenizer) -> None:
     tools = make_tools(CITY, {"type": "object", "propertyNames": {"pattern": "a"}})
-    with pytest.raises(ConstraintError) as caught:
-        grammar.prove(tokenizer, toolgrammar.forced(tools, False, MOST))
-    error = toolgrammar.blame(caught.value, tokenizer, tools, MOST)
-    assert error.param == "tools[1].function.parameters"
-    assert "propertyNames" in error.message
+    with pytest.raises(BadRequest, match="propertyNames") as caught:
+        toolgrammar.check(tokenizer, tools, MOST)
+    assert caught.value.param == "tools[1].function.parameters"
 
 
 def test_too_many_schemas_together_are_refused() -> None:

@@ -1,0 +1,115 @@
+"""One life of the engine child, seen from the daemon."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from appliance.engine.messages import (
+    Command,
+    Fatal,
+    Frames,
+    OutOfStep,
+    Report,
+    decode_report,
+    frame,
+)
+
+_REAP_S = 5.0
+
+
+class _Link(asyncio.Protocol):
+    def __init__(self, on_report: Callable[[Report], None], on_end: Callable[[], None]) -> None:
+        self._on_report = on_report
+        self._on_end = on_end
+        self._frames = Frames()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._frames.feed(data)
+            for body in self._frames:
+                self._on_report(decode_report(body))
+        except OutOfStep as error:
+            # A corrupted child may say anything; what it said last cannot be trusted.
+            self._on_report(Fatal(f"the engine sent what is no message: {error}"))
+            if self.transport is not None:
+                self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_end()
+
+
+class EngineChild:
+    """A running child. Made by `launch`; must be ended with `kill`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], link: _Link) -> None:
+        self._process = process
+        self._link = link
+        self.pid = process.pid
+
+    @classmethod
+    async def launch(
+        cls, log_level: str, on_report: Callable[[Report], None], on_end: Callable[[], None]
+    ) -> "EngineChild":
+        """Starts the process. `on_end` is called once, when its socket closes."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "appliance.engine.process",
+                    "--fd",
+                    str(theirs.fileno()),
+                    "--log-level",
+                    log_level,
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        link = _Link(on_report, on_end)
+        ours.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: link, ours)
+        return cls(process, link)
+
+    def send(self, command: Command) -> None:
+        """Queues a command; after the child's end it goes nowhere."""
+        transport = self._link.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(frame(command))
+
+    def kill(self) -> None:
+        """Ends the child at once, in whatever state it is (SIGKILL ends stopped ones too)."""
+        if self._process.poll() is None:
+            self._process.kill()
+
+    async def reap(self, timeout: float = _REAP_S) -> int:
+        """Its exit status, negative for a signal; kills it when it does not exit in time."""
+        try:
+            return await asyncio.to_thread(self._process.wait, timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return await asyncio.to_thread(self._process.wait)
+
+
+def _environment() -> dict[str, str]:
+    """OpenBLAS (inside NumPy) would keep threads that the engine never uses."""
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"exited with status {status}"
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+    hint = " (most likely by the kernel, for lack of memory)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"

@@ -1,0 +1,418 @@
+"""Keeps the engine child alive, and every request's fate clear when it is not.
+
+Rules: a request that has started when the child dies gets one typed error, at once; one that was
+still waiting is sent to the next child. Death is noticed by the closed socket, a hang by silence
+(the child answers pings only between two steps), SIGSTOP and a leak by what the kernel says. Too
+many deaths within the window and the box gives up: the daemon then exits non-zero, so that what
+watches it (systemd, the board) can act.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from appliance.engine.messages import (
+    Batch,
+    Cancel,
+    Event,
+    Fatal,
+    Load,
+    Pause,
+    Ping,
+    Pong,
+    Ready,
+    Report,
+    Shutdown,
+    Stats,
+    Submit,
+)
+from appliance.enginechild import EngineChild, describe_exit
+from appliance.errors import ApiError, EngineFailed, Unavailable
+from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate
+from appliance.ticket import CancelReason, Ticket
+from appliance.vitals import read_vitals
+
+_log = logging.getLogger(__name__)
+
+WATCH_S = 0.25
+STOPPED_S = 1.0
+"""A child stopped by a signal for this long is given up: nothing in the box stops it on purpose."""
+BACKOFF_S = 0.25
+BACKOFF_MAX_S = 30.0
+_GOODBYE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When the child is given up, and when the box is."""
+
+    step_timeout_s: float
+    start_timeout_s: float
+    memory_growth_bytes: int
+    deaths: int
+    window_s: float
+    require_gpu: bool = False
+
+
+class EngineCannotStart(Exception):
+    """The first start failed; the message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Why a child is being given up."""
+
+    code: str
+    message: str
+
+
+class Supervisor:
+    """Owns the engine child and the tickets. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        load: Load,
+        policy: Policy,
+        *,
+        log_level: str = "info",
+    ) -> None:
+        self.snapshot = EngineSnapshot()
+        self._load = load
+        self._policy = policy
+        self._log_level = log_level
+        self.on_give_up: Callable[[str], None] = lambda reason: None
+        """Called once, when the engine cannot be kept alive."""
+        self._tickets: dict[str, Ticket] = {}
+        self._child: EngineChild | None = None
+        self._ready: asyncio.Future[Ready] | None = None
+        self._ended = asyncio.Event()
+        self._cause: _Cause | None = None
+        self._deaths: list[float] = []
+        self._past = Stats()
+        """Counters of the children that are gone."""
+        self._stopped_since = 0.0
+        self._memory_at_ready = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._planned = False
+
+    # -- for the API -----------------------------------------------------------------------------
+
+    @property
+    def tickets(self) -> Mapping[str, Ticket]:
+        """The requests that have not ended."""
+        return MappingProxyType(self._tickets)
+
+    @property
+    def queue(self) -> QueueSnapshot:
+        waiting = [t for t in self._tickets.values() if t.started_at is None]
+        oldest = min((t.submitted_at for t in waiting), default=0.0)
+        return QueueSnapshot(
+            running=len(self._tickets) - len(waiting),
+            waiting=len(waiting),
+            waiting_tokens=sum(len(t.request.prompt) for t in waiting),
+            oldest_wait_s=time.monotonic() - oldest if waiting else 0.0,
+        )
+
+    def submit(self, request: Submit) -> Ticket:
+        """Hands a request to the engine; while the child restarts, it waits. Raises Unavailable
+        when the box stops or has given up."""
+        if self._stopping or self.snapshot.state == "failed":
+            raise Unavailable("the box is shutting down", code="shutting_down")
+        ticket = Ticket(request, time.monotonic(), place=self._place, cancel=self._cancel)
+        self._tickets[request.id] = ticket
+        if self.snapshot.state == "ready":
+            self._send(request)
+        return ticket
+
+    def pause(self, on: bool) -> None:
+        """Holds or releases the queue; what runs goes on."""
+        self.snapshot = replace(self.snapshot, paused=on)
+        self._send(Pause(on))
+
+    async def restart(self, reason: str) -> None:
+        """A restart that an operator asked for: does not count as a death."""
+        if self.snapshot.state != "ready":
+            raise Unavailable("the engine is not running, so it is starting anyway")
+        _log.warning("restarting the engine: %s", reason)
+        self._planned = True
+        self._give_up(_Cause("engine_restarted", f"the engine was restarted: {reason}"))
+
+    def _place(self, ticket: Ticket) -> int:
+        order = (ticket.request.priority, ticket.submitted_at)
+        waiting = (t for t in self._tickets.values() if t.started_at is None and t is not ticket)
+        return sum(1 for t in waiting if (t.request.priority, t.submitted_at) < order)
+
+    def _cancel(self, ticket: Ticket, reason: CancelReason) -> None:
+        if self.snapshot.state == "ready":
+            self._send(Cancel(ticket.id, reason))
+        else:
+            ticket.end_unstarted(reason, time.monotonic())
+            self._forget(ticket)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when the first child has proven a decode. Raises EngineCannotStart."""
+        await self._spawn()
+        try:
+            await self._until_ready()
+        except _Lost as lost:
+            await self._bury()
+            raise EngineCannotStart(lost.cause.message) from None
+        self._task = asyncio.create_task(self._run(), name="supervisor")
+
+    async def stop(self) -> None:
+        """Fails what is still open, ends the child. May be called twice."""
+        self._stopping = True
+        self.snapshot = replace(self.snapshot, state="stopping")
+        self.fail_all(Unavailable("the box is shutting down", code="shutting_down"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._child is not None:
+            self._child.send(Shutdown())
+            await self._child.reap(_GOODBYE_S)
+            self._child = None
+
+    def fail_all(self, error: ApiError) -> None:
+        """Every open request ends with this error."""
+        for ticket in list(self._tickets.values()):
+            ticket.fail(error)
+            self._forget(ticket)
+
+    async def _run(self) -> None:
+        """One child after another."""
+        while True:
+            await self._watch()
+            await self._bury()
+            if not await self._next_child():
+                return
+
+    async def _next_child(self) -> bool:
+        """Starts children until one is ready; false when the box gives up."""
+        while True:
+            if self._too_many_deaths():
+                return False
+            await self._wait_before_start()
+            await self._spawn()
+            try:
+                await self._until_ready()
+            except _Lost:
+                await self._bury()
+                continue
+            self._resubmit()
+            return True
+
+    def _too_many_deaths(self) -> bool:
+        now = time.monotonic()
+        self._deaths = [at for at in self._deaths if now - at < self._policy.window_s]
+        if len(self._deaths) < self._policy.deaths:
+            return False
+        reason = (
+            f"the engine died {len(self._deaths)} times within {self._policy.window_s:.0f} s, "
+            f"the last time because it {self.snapshot.last_failure}"
+        )
+        _log.critical("giving up: %s", reason)
+        self.snapshot = replace(self.snapshot, state="failed")
+        self.fail_all(EngineFailed(reason, code="engine_failed"))
+        self.on_give_up(reason)
+        return True
+
+    async def _wait_before_start(self) -> None:
+        if not self._deaths:
+            return
+        delay = min(BACKOFF_S * 2 ** (len(self._deaths) - 1), BACKOFF_MAX_S)
+        retry_at = time.monotonic() + delay
+        self.snapshot = replace(self.snapshot, state="backoff", retry_at=retry_at)
+        while (left := retry_at - time.monotonic()) > 0:
+            self._expire_waiting()
+            await asyncio.sleep(min(left, WATCH_S))
+
+    async def _spawn(self) -> None:
+        self._ended.clear()
+        self._cause = None
+        self._stopped_since = 0.0
+        self._ready = asyncio.get_running_loop().create_future()
+        self._child = await EngineChild.launch(self._log_level, self._on_report, self._ended.set)
+        self.snapshot = replace(
+            self.snapshot, state="starting", pid=self._child.pid, last_progress=time.monotonic()
+        )
+        self._child.send(self._load)
+
+    async def _until_ready(self) -> None:
+        assert self._ready is not None
+        give_up_at = time.monotonic() + self._policy.start_timeout_s
+        while not self._ready.done():
+            if self._ended.is_set():
+                raise _Lost(self._cause or await self._cause_of_exit())
+            if time.monotonic() > give_up_at:
+                limit = self._policy.start_timeout_s
+                raise _Lost(_Cause("engine_hung", f"it was not ready within {limit:.0f} s"))
+            self._expire_waiting()
+            await asyncio.wait([self._ready], timeout=WATCH_S / 5)
+        self._welcome(self._ready.result())
+
+    def _welcome(self, ready: Ready) -> None:
+        missing = ready.layers_asked - ready.layers_offloaded
+        if self._policy.require_gpu and (missing > 0 or ready.layers_offloaded == 0):
+            raise _Lost(
+                _Cause(
+                    "gpu_required",
+                    "engine.require_gpu is set, and no layer runs on a GPU: install the CUDA "
+                    "build (make run BACKEND=cuda), check the driver, or unset it",
+                )
+            )
+        for reason in ready.degraded:
+            _log.warning("degraded: %s", reason)
+        now = time.monotonic()
+        vitals = read_vitals(self.snapshot.pid)
+        self._memory_at_ready = vitals.anonymous_bytes if vitals else 0
+        self.snapshot = replace(
+            self.snapshot, state="ready", ready=ready, last_progress=now, retry_at=0.0
+        )
+        if self.snapshot.paused:
+            self._send(Pause(True))
+
+    def _resubmit(self) -> None:
+        """The waiting requests, in the order in which they came."""
+        for ticket in self._tickets.values():
+            self._send(ticket.request)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Returns when the child is dead or has been given up."""
+        while not self._ended.is_set():
+            self._send(Ping(time.monotonic()))
+            cause = self._examine(time.monotonic())
+            if cause is not None:
+                self._give_up(cause)
+                return
+            try:
+                async with asyncio.timeout(WATCH_S):
+                    await self._ended.wait()
+            except TimeoutError:
+                continue
+
+    def _examine(self, now: float) -> _Cause | None:
+        """What is wrong with the child, if anything is."""
+        silent = now - self.snapshot.last_progress
+        if silent > self._policy.step_timeout_s:
+            return _Cause("engine_hung", f"made no progress for {silent:.1f} s")
+        vitals = read_vitals(self.snapshot.pid)
+        if vitals is None:
+            return None
+        self.snapshot = replace(self.snapshot, rss_bytes=vitals.rss_bytes)
+        self._stopped_since = (self._stopped_since or now) if vitals.stopped else 0.0
+        if self._stopped_since and now - self._stopped_since >= STOPPED_S:
+            return _Cause("engine_hung", "was stopped by a signal (SIGSTOP)")
+        grown = vitals.anonymous_bytes - self._memory_at_ready
+        if grown > self._policy.memory_growth_bytes:
+            limit = self._policy.memory_growth_bytes >> 20
+            return _Cause(
+                "engine_memory",
+                f"grew by {grown >> 20} MiB since it was ready (engine.memory_growth_mb = {limit})",
+            )
+        return None
+
+    def _give_up(self, cause: _Cause) -> None:
+        self._cause = cause
+        if self._child is not None:
+            self._child.kill()
+
+    async def _bury(self) -> None:
+        """The child is dead or must be: account for it, and end what was in flight."""
+        cause = self._cause
+        planned, self._planned = self._planned, False
+        if self._child is not None and not self._ended.is_set():
+            self._child.kill()
+        if cause is None:
+            cause = await self._cause_of_exit()
+        if not planned:
+            self._deaths.append(time.monotonic())
+        _log.error("the engine %s", cause.message)
+        self._past = self.snapshot.stats
+        self.snapshot = replace(
+            self.snapshot,
+            state="backoff",
+            slots=(),
+            restarts=self.snapshot.restarts + 1,
+            last_failure=cause.message,
+            stats=accumulate(self._past, Stats()),
+        )
+        self._fail_started(cause)
+        if self._child is not None:
+            await self._child.reap()
+            self._child = None
+
+    async def _cause_of_exit(self) -> _Cause:
+        assert self._child is not None
+        return _Cause("engine_crashed", describe_exit(await self._child.reap()))
+
+    def _fail_started(self, cause: _Cause) -> None:
+        message = f"the engine {cause.message} while it worked on this request; send it again"
+        for ticket in list(self._tickets.values()):
+            if ticket.started_at is not None:
+                ticket.fail(EngineFailed(message, code=cause.code))
+                self._forget(ticket)
+
+    def _expire_waiting(self) -> None:
+        """Without a child, deadlines are ours to keep."""
+        now = time.monotonic()
+        for ticket in list(self._tickets.values()):
+            deadline = ticket.request.deadline
+            if deadline is not None and now >= deadline and ticket.started_at is None:
+                ticket.end_unstarted("deadline", now)
+                self._forget(ticket)
+
+    # -- what the child says ---------------------------------------------------------------------
+
+    def _on_report(self, report: Report) -> None:
+        now = time.monotonic()
+        match report:
+            case Batch():
+                for event in report.events:
+                    self._deliver(event)
+                self._note(report.stats, now)
+            case Pong():
+                self.snapshot = replace(self.snapshot, slots=report.slots)
+                self._note(report.stats, now)
+            case Ready():
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result(report)
+            case Fatal():
+                self._cause = _Cause("engine_failed", f"said: {report.message}")
+
+    def _note(self, stats: Stats, now: float) -> None:
+        self.snapshot = replace(
+            self.snapshot, stats=accumulate(self._past, stats), last_progress=now
+        )
+
+    def _deliver(self, event: Event) -> None:
+        ticket = self._tickets.get(event.id)
+        if ticket is None:
+            return
+        ticket.put(event)
+        if ticket.done:
+            self._forget(ticket)
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._tickets.pop(ticket.id, None)
+
+    def _send(self, command: Submit | Cancel | Ping | Pause) -> None:
+        if self._child is not None:
+            self._child.send(command)
+
+
+class _Lost(Exception):
+    """The child ended before it was ready."""
+
+    def __init__(self, cause: _Cause) -> None:
+        super().__init__(cause.message)
+        self.cause = cause

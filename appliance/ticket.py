@@ -1,0 +1,106 @@
+"""One request's hold on the engine, seen from the API: its events, its place, its cancellation."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from appliance.engine.messages import Counts, Delta, Event, Finished, Started, Submit
+from appliance.errors import ApiError
+
+CancelReason = Literal["cancelled", "deadline"]
+
+
+class Ticket:
+    """Made by `Supervisor.submit`. Belongs to the event loop.
+
+    Every choice ends with one `Finished`, or all end at once with an exception from `next`.
+    """
+
+    def __init__(
+        self,
+        request: Submit,
+        now: float,
+        *,
+        place: Callable[["Ticket"], int],
+        cancel: Callable[["Ticket", CancelReason], None],
+    ) -> None:
+        self.request = request
+        self.id = request.id
+        self.submitted_at = now
+        self.started_at: float | None = None
+        self.generated = 0
+        """Tokens that have been reported, all choices together."""
+        self._place = place
+        self._cancel = cancel
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+        self._open = request.n
+        self._failure: ApiError | None = None
+        self._cancelled = False
+
+    @property
+    def position(self) -> int:
+        """Requests that start before this one; 0 once it has started."""
+        return 0 if self.started_at is not None else self._place(self)
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will come (what came may still be unread)."""
+        return self._open == 0 or self._failure is not None
+
+    async def next(self, timeout: float | None = None) -> Event | None:
+        """The next event; None when none came within `timeout` seconds. Raises the ApiError that
+        ended the request, and StopAsyncIteration after the last choice's Finished was read."""
+        if not self._events and not self.done and not await self._wait(timeout):
+            return None
+        if self._events:
+            return self._events.popleft()
+        if self._failure is not None:
+            raise self._failure
+        if self.done:
+            raise StopAsyncIteration
+        return None
+
+    async def _wait(self, timeout: float | None) -> bool:
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def cancel(self, reason: CancelReason = "cancelled") -> None:
+        """Ends the request in whatever state; more than once is fine."""
+        if not self._cancelled and not self.done:
+            self._cancelled = True
+            self._cancel(self, reason)
+
+    # -- for the supervisor ----------------------------------------------------------------------
+
+    def put(self, event: Event) -> None:
+        """An event from the engine, or one that the supervisor makes in its stead."""
+        if self.done:
+            return
+        if isinstance(event, Started):
+            self.started_at = event.at
+        elif isinstance(event, Delta):
+            self.generated += len(event.token_ids)
+        elif isinstance(event, Finished):
+            self._open -= 1
+        self._events.append(event)
+        self._arrived.set()
+
+    def fail(self, error: ApiError) -> None:
+        """All open choices end with this error, after what has already arrived."""
+        if not self.done:
+            self._failure = error
+            self._arrived.set()
+
+    def end_unstarted(self, reason: CancelReason, now: float) -> None:
+        """The request leaves the queue without ever having run: nothing was computed for it."""
+        waited = (now - self.submitted_at) * 1e3
+        counts = Counts(len(self.request.prompt), 0, 0, 0, 0, 0, 0.0, 0.0, waited, 0)
+        for choice in range(self.request.n):
+            self.put(Finished(self.id, choice, reason, "none", "", counts))

@@ -1,0 +1,266 @@
+"""A box whose engine follows a script, for tests of the HTTP interface alone."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from appliance.accounts.keys import KeyStore
+from appliance.api.app import create_app
+from appliance.api.box import Box
+from appliance.config import ApiConfig, Config, LimitsConfig, ServerConfig
+from appliance.engine.messages import (
+    Counts,
+    Delta,
+    Event,
+    Finished,
+    Ready,
+    Started,
+    StopType,
+    Submit,
+    TokenLogprob,
+)
+from appliance.errors import ApiError
+from appliance.gguf.header import Header
+from appliance.models import ModelFile
+from appliance.observe.metrics import Metrics
+from appliance.prepare.client import PrepareSnapshot
+from appliance.prepare.messages import ChatJob, Piece, Prepared, TextJob, TokenizeJob
+from appliance.snapshot import EngineSnapshot, QueueSnapshot
+
+Step = Event | ApiError | float
+"""An event, a fault, or seconds of silence."""
+Script = Callable[[Submit], Sequence[Step]]
+
+READY = Ready("tiny", 1000, 4000, 256, 128, 512, 16, 2, 2, 0, 0, False, "CPU", 0.1)
+HEADER = Header(
+    architecture="llama",
+    name="tiny",
+    n_ctx_train=512,
+    n_layers=2,
+    n_embd=16,
+    n_head=(2, 2),
+    n_head_kv=(2, 2),
+    key_length=8,
+    value_length=8,
+    n_vocab=256,
+    file_type="F16",
+    chat_template=None,
+    tokenizer="gpt2",
+    n_params=1000,
+    file_size=4000,
+    quantization=(("F16", 2),),
+)
+
+
+def counts(prompt: int, completion: int, *, cached: int = 0, hidden: int = 1) -> Counts:
+    return Counts(prompt, cached, completion, hidden, 0, 0, 20.0, 100.0, 5.0, 1)
+
+
+def saying(*texts: str, reason: Any = "stop", choice_texts: Sequence[Sequence[str]] = ()) -> Script:
+    """Each choice says the texts, a token each, then EOS (token 0)."""
+
+    def script(submit: Submit) -> list[Step]:
+        steps: list[Step] = [Started(submit.id, time.monotonic(), 0)]
+        for choice in range(submit.n):
+            said = choice_texts[choice] if choice_texts else texts
+            tokens = [text.encode()[0] for text in said] + [0]
+            logprobs = [TokenLogprob(t, -0.5, ((t, -0.5), (65, -1.5))) for t in tokens]
+            if submit.sampling.logprobs < 0:
+                logprobs = []
+            if submit.stream:
+                for place, text in enumerate(said):
+                    one = tuple(logprobs[place : place + 1])
+                    steps.append(Delta(submit.id, choice, text, (tokens[place],), one))
+                steps.append(Delta(submit.id, choice, "", (0,), tuple(logprobs[-1:])))
+            else:
+                whole = "".join(said)
+                steps.append(Delta(submit.id, choice, whole, tuple(tokens), tuple(logprobs)))
+            cost = counts(len(submit.prompt), len(tokens))
+            kind: StopType = "limit" if reason == "length" else "eos"
+            steps.append(Finished(submit.id, choice, reason, kind, "", cost))
+        return steps
+
+    return script
+
+
+class ScriptedTicket:
+    """Plays its script; a cancel ends every open choice."""
+
+    def __init__(self, request: Submit, steps: Sequence[Step], position: int) -> None:
+        self.request = request
+        self.id = request.id
+        self.submitted_at = time.monotonic()
+        self.started_at: float | None = None
+        self.generated = 0
+        self.position = position
+        self.cancelled = asyncio.Event()
+        self._steps = list(steps)
+        self._open = set(range(request.n))
+
+    async def next(self, timeout: float | None = None) -> Event | None:
+        if self.cancelled.is_set():
+            return self._end()
+        if not self._steps:
+            raise StopAsyncIteration
+        step = self._steps[0]
+        if isinstance(step, float):
+            return await self._silence(step, timeout)
+        del self._steps[0]
+        if isinstance(step, ApiError):
+            raise step
+        if isinstance(step, Started):
+            self.started_at, self.position = time.monotonic(), 0
+        elif isinstance(step, Delta):
+            self.generated += len(step.token_ids)
+        elif isinstance(step, Finished):
+            self._open.discard(step.choice)
+        return step
+
+    async def _silence(self, left: float, timeout: float | None) -> Event | None:
+        wait = left if timeout is None else min(left, timeout)
+        try:
+            await asyncio.wait_for(self.cancelled.wait(), wait)
+        except TimeoutError:
+            self._steps[0] = left - wait
+            if left <= wait:
+                del self._steps[0]
+            return None if timeout is not None else await self.next()
+        return self._end()
+
+    def _end(self) -> Finished:
+        if not self._open:
+            raise StopAsyncIteration
+        cost = counts(len(self.request.prompt), self.generated)
+        return Finished(self.id, self._open.pop(), "cancelled", "none", "", cost)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+class ScriptedSupervisor:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.snapshot = EngineSnapshot(
+            state="ready", ready=READY, last_progress=time.monotonic(), pid=1
+        )
+        self.queue = QueueSnapshot()
+        self.tickets: dict[str, ScriptedTicket] = {}
+        self.done: list[str] = []
+        self.position = 0
+
+    def submit(self, request: Submit) -> ScriptedTicket:
+        ticket = ScriptedTicket(request, self.script(request), self.position)
+        self.tickets[request.id] = ticket
+        return ticket
+
+    def pause(self, on: bool) -> None:
+        self.done.append(f"pause {on}")
+
+    async def restart(self, reason: str) -> None:
+        self.done.append(f"restart {reason}")
+
+    @property
+    def last(self) -> ScriptedTicket:
+        return list(self.tickets.values())[-1]
+
+
+class ScriptedAdmission:
+    draining = False
+    fault: ApiError | None = None
+
+    def admit(self, prompt_tokens: int, max_tokens: int, deadline_s: float | None) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def drain(self, on: bool) -> None:
+        self.draining = on
+
+
+class BytePreparer:
+    """One token per byte; a chat's prompt is its messages' contents."""
+
+    def __init__(self) -> None:
+        self.prepared = Prepared(prompt=(), text="")
+        self.jobs: list[ChatJob | TextJob] = []
+
+    def snapshot(self) -> PrepareSnapshot:
+        return PrepareSnapshot(alive=True, pid=2, chat_template="{{ messages }}")
+
+    async def chat(self, job: ChatJob) -> Prepared:
+        self.jobs.append(job)
+        return self._with("".join(message["content"] for message in job.messages))
+
+    async def text(self, job: TextJob) -> Prepared:
+        self.jobs.append(job)
+        if isinstance(job.prompt, str):
+            return self._with(job.prompt)
+        return Prepared(prompt=tuple(job.prompt), text="")
+
+    def _with(self, text: str) -> Prepared:
+        ready = self.prepared
+        return Prepared(
+            prompt=tuple(text.encode()),
+            text=text,
+            grammar=ready.grammar,
+            output=ready.output,
+            tools_format=ready.tools_format,
+            stop=ready.stop,
+        )
+
+    async def render(self, job: ChatJob) -> str:
+        return "".join(message["content"] for message in job.messages)
+
+    async def tokenize(self, job: TokenizeJob) -> tuple[Piece, ...]:
+        return tuple(Piece(byte, bytes([byte])) for byte in job.content.encode())
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode("utf-8", "replace")
+
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        return (b"</s>", *(bytes([token]) for token in range(1, 256)))
+
+
+def make_box(tmp_path: Path, script: Script | None = None, **changes: Any) -> Box:
+    """A box that answers "Hello"; `changes` go to the sections of its configuration."""
+    supervisor = ScriptedSupervisor(script or saying("Hel", "lo"))
+    sections = {
+        "server": ServerConfig(state_dir=tmp_path, **changes.pop("server", {})),
+        "limits": LimitsConfig(**changes.pop("limits", {})),
+        "api": ApiConfig(**changes.pop("api", {})),
+        **changes,
+    }
+    return Box(
+        config=Config(**sections),
+        keys=KeyStore(tmp_path / "keys.json"),
+        preparer=BytePreparer(),  # type: ignore[arg-type]
+        supervisor=supervisor,
+        admission=ScriptedAdmission(),
+        model=ModelFile(Path("/models/tiny.gguf"), HEADER, "ab" * 32, "tiny"),
+        metrics=Metrics(version="0", llama_commit="c0ffee", model="tiny"),
+        started_at=time.time(),
+        version="0",
+        llama_commit="c0ffee12345",
+    )
+
+
+def client_of(
+    box: Box, app: FastAPI | None = None, *, peer: str = "127.0.0.1"
+) -> httpx.AsyncClient:
+    """A client at the address `peer`."""
+    transport = httpx.ASGITransport(app=app or create_app(box), client=(peer, 5000))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8421")
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    """A small chat request."""
+    return {"messages": [{"role": "user", "content": "hi"}], **more}
+
+
+def events_of(text: str) -> list[str]:
+    """The data of a stream's events, comments left out."""
+    return [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
