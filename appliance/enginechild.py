@@ -24,8 +24,8 @@ _REAP_S = 5.0
 
 class _Link(asyncio.Protocol):
     def __init__(self, on_report: Callable[[Report], None], on_end: Callable[[], None]) -> None:
-        self._on_report = on_report
-        self._on_end = on_end
+        self.on_report = on_report
+        self.on_end = on_end
         self._frames = Frames()
         self.transport: asyncio.Transport | None = None
 
@@ -36,15 +36,15 @@ class _Link(asyncio.Protocol):
         try:
             self._frames.feed(data)
             for body in self._frames:
-                self._on_report(decode_report(body))
+                self.on_report(decode_report(body))
         except OutOfStep as error:
             # A corrupted child may say anything; what it said last cannot be trusted.
-            self._on_report(Fatal(f"the engine sent what is no message: {error}"))
+            self.on_report(Fatal(f"the engine sent what is no message: {error}"))
             if self.transport is not None:
                 self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._on_end()
+        self.on_end()
 
 
 class EngineChild:
@@ -87,6 +87,13 @@ class EngineChild:
         if transport is not None and not transport.is_closing():
             transport.write(frame(command))
 
+    def mute(self) -> None:
+        """Nothing that it said and that is still unread will be reported, not even its end."""
+        self._link.on_report = lambda report: None
+        self._link.on_end = lambda: None
+        if self._link.transport is not None:
+            self._link.transport.abort()
+
     def kill(self) -> None:
         """Ends the child at once, in whatever state it is (SIGKILL ends stopped ones too)."""
         if self._process.poll() is None:
@@ -102,8 +109,9 @@ class EngineChild:
 
 
 def _environment() -> dict[str, str]:
-    """OpenBLAS (inside NumPy) would keep threads that the engine never uses."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    """OpenBLAS (inside NumPy) would keep threads that the engine never uses. ggml would have a
+    debugger look at an engine whose assertion failed, for seconds in which clients wait."""
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GGML_NO_BACKTRACE": "1"}
 
 
 def describe_exit(status: int) -> str:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from appliance.deaths import Deaths
 from appliance.engine.messages import (
     Batch,
     Cancel,
@@ -36,14 +37,11 @@ from appliance.errors import ApiError, EngineFailed, Unavailable
 from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate
 from appliance.ticket import CancelReason, Ticket
 from appliance.vitals import read_vitals
+from appliance.watchdog import Cause, Tolerance, Watchdog, lacks_gpu
 
 _log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
-STOPPED_S = 1.0
-"""A child stopped by a signal for this long is given up: nothing in the box stops it on purpose."""
-BACKOFF_S = 0.25
-BACKOFF_MAX_S = 30.0
 _GOODBYE_S = 2.0
 
 
@@ -51,9 +49,8 @@ _GOODBYE_S = 2.0
 class Policy:
     """When the child is given up, and when the box is."""
 
-    step_timeout_s: float
+    running: Tolerance
     start_timeout_s: float
-    memory_growth_bytes: int
     deaths: int
     window_s: float
     require_gpu: bool = False
@@ -61,14 +58,6 @@ class Policy:
 
 class EngineCannotStart(Exception):
     """The first start failed; the message is for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """Why a child is being given up."""
-
-    code: str
-    message: str
 
 
 class Supervisor:
@@ -91,12 +80,11 @@ class Supervisor:
         self._child: EngineChild | None = None
         self._ready: asyncio.Future[Ready] | None = None
         self._ended = asyncio.Event()
-        self._cause: _Cause | None = None
-        self._deaths: list[float] = []
+        self._cause: Cause | None = None
+        self._deaths = Deaths(policy.deaths, policy.window_s)
         self._past = Stats()
         """Counters of the children that are gone."""
-        self._stopped_since = 0.0
-        self._memory_at_ready = 0
+        self._watchdog: Watchdog | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._planned = False
@@ -141,7 +129,7 @@ class Supervisor:
             raise Unavailable("the engine is not running, so it is starting anyway")
         _log.warning("restarting the engine: %s", reason)
         self._planned = True
-        self._give_up(_Cause("engine_restarted", f"the engine was restarted: {reason}"))
+        self._give_up(Cause("engine_restarted", f"was restarted: {reason}"))
 
     def _place(self, ticket: Ticket) -> int:
         order = (ticket.request.priority, ticket.submitted_at)
@@ -159,12 +147,10 @@ class Supervisor:
 
     async def start(self) -> None:
         """Returns when the first child has proven a decode. Raises EngineCannotStart."""
-        await self._spawn()
         try:
-            await self._until_ready()
+            await self._raise_child()
         except _Lost as lost:
-            await self._bury()
-            raise EngineCannotStart(lost.cause.message) from None
+            raise EngineCannotStart(f"the engine {lost.cause.message}") from None
         self._task = asyncio.create_task(self._run(), name="supervisor")
 
     async def stop(self) -> None:
@@ -200,23 +186,29 @@ class Supervisor:
             if self._too_many_deaths():
                 return False
             await self._wait_before_start()
-            await self._spawn()
             try:
-                await self._until_ready()
+                await self._raise_child()
             except _Lost:
-                await self._bury()
                 continue
-            self._resubmit()
             return True
+
+    async def _raise_child(self) -> None:
+        """Returns when a new child is ready; raises _Lost when it was lost, and is buried."""
+        try:
+            await self._spawn()
+            await self._until_ready()
+        except _Lost as lost:
+            self._cause = lost.cause
+            await self._bury()
+            raise
 
     def _too_many_deaths(self) -> bool:
         now = time.monotonic()
-        self._deaths = [at for at in self._deaths if now - at < self._policy.window_s]
-        if len(self._deaths) < self._policy.deaths:
+        if not self._deaths.too_many(now):
             return False
         reason = (
-            f"the engine died {len(self._deaths)} times within {self._policy.window_s:.0f} s, "
-            f"the last time because it {self.snapshot.last_failure}"
+            f"the engine died {self._deaths.count(now)} times within "
+            f"{self._deaths.window_s:.0f} s, the last time because it {self.snapshot.last_failure}"
         )
         _log.critical("giving up: %s", reason)
         self.snapshot = replace(self.snapshot, state="failed")
@@ -225,10 +217,8 @@ class Supervisor:
         return True
 
     async def _wait_before_start(self) -> None:
-        if not self._deaths:
-            return
-        delay = min(BACKOFF_S * 2 ** (len(self._deaths) - 1), BACKOFF_MAX_S)
-        retry_at = time.monotonic() + delay
+        now = time.monotonic()
+        retry_at = now + self._deaths.backoff(now)
         self.snapshot = replace(self.snapshot, state="backoff", retry_at=retry_at)
         while (left := retry_at - time.monotonic()) > 0:
             self._expire_waiting()
@@ -237,9 +227,14 @@ class Supervisor:
     async def _spawn(self) -> None:
         self._ended.clear()
         self._cause = None
-        self._stopped_since = 0.0
+        self._watchdog = None
         self._ready = asyncio.get_running_loop().create_future()
-        self._child = await EngineChild.launch(self._log_level, self._on_report, self._ended.set)
+        try:
+            self._child = await EngineChild.launch(
+                self._log_level, self._on_report, self._ended.set
+            )
+        except OSError as error:
+            raise _Lost(Cause("engine_failed", f"could not be started: {error}")) from error
         self.snapshot = replace(
             self.snapshot, state="starting", pid=self._child.pid, last_progress=time.monotonic()
         )
@@ -253,35 +248,26 @@ class Supervisor:
                 raise _Lost(self._cause or await self._cause_of_exit())
             if time.monotonic() > give_up_at:
                 limit = self._policy.start_timeout_s
-                raise _Lost(_Cause("engine_hung", f"it was not ready within {limit:.0f} s"))
+                raise _Lost(Cause("engine_hung", f"was not ready within {limit:.0f} s"))
             self._expire_waiting()
             await asyncio.wait([self._ready], timeout=WATCH_S / 5)
         self._welcome(self._ready.result())
 
     def _welcome(self, ready: Ready) -> None:
-        missing = ready.layers_asked - ready.layers_offloaded
-        if self._policy.require_gpu and (missing > 0 or ready.layers_offloaded == 0):
-            raise _Lost(
-                _Cause(
-                    "gpu_required",
-                    "engine.require_gpu is set, and no layer runs on a GPU: install the CUDA "
-                    "build (make run BACKEND=cuda), check the driver, or unset it",
-                )
-            )
+        if self._policy.require_gpu and (cause := lacks_gpu(ready)):
+            raise _Lost(cause)
         for reason in ready.degraded:
             _log.warning("degraded: %s", reason)
         now = time.monotonic()
         vitals = read_vitals(self.snapshot.pid)
-        self._memory_at_ready = vitals.anonymous_bytes if vitals else 0
+        memory = vitals.anonymous_bytes if vitals is not None else 0
+        self._watchdog = Watchdog(self._policy.running, now, memory)
         self.snapshot = replace(
             self.snapshot, state="ready", ready=ready, last_progress=now, retry_at=0.0
         )
         if self.snapshot.paused:
             self._send(Pause(True))
-
-    def _resubmit(self) -> None:
-        """The waiting requests, in the order in which they came."""
-        for ticket in self._tickets.values():
+        for ticket in self._tickets.values():  # those that wait, in the order in which they came
             self._send(ticket.request)
 
     # -- watching --------------------------------------------------------------------------------
@@ -300,43 +286,29 @@ class Supervisor:
             except TimeoutError:
                 continue
 
-    def _examine(self, now: float) -> _Cause | None:
+    def _examine(self, now: float) -> Cause | None:
         """What is wrong with the child, if anything is."""
-        silent = now - self.snapshot.last_progress
-        if silent > self._policy.step_timeout_s:
-            return _Cause("engine_hung", f"made no progress for {silent:.1f} s")
+        assert self._watchdog is not None
         vitals = read_vitals(self.snapshot.pid)
-        if vitals is None:
-            return None
-        self.snapshot = replace(self.snapshot, rss_bytes=vitals.rss_bytes)
-        self._stopped_since = (self._stopped_since or now) if vitals.stopped else 0.0
-        if self._stopped_since and now - self._stopped_since >= STOPPED_S:
-            return _Cause("engine_hung", "was stopped by a signal (SIGSTOP)")
-        grown = vitals.anonymous_bytes - self._memory_at_ready
-        if grown > self._policy.memory_growth_bytes:
-            limit = self._policy.memory_growth_bytes >> 20
-            return _Cause(
-                "engine_memory",
-                f"grew by {grown >> 20} MiB since it was ready (engine.memory_growth_mb = {limit})",
-            )
-        return None
+        if vitals is not None:
+            self.snapshot = replace(self.snapshot, rss_bytes=vitals.rss_bytes)
+        return self._watchdog.examine(now, vitals)
 
-    def _give_up(self, cause: _Cause) -> None:
+    def _give_up(self, cause: Cause) -> None:
         self._cause = cause
         if self._child is not None:
             self._child.kill()
 
     async def _bury(self) -> None:
         """The child is dead or must be: account for it, and end what was in flight."""
-        cause = self._cause
+        cause = self._cause or await self._cause_of_exit()
         planned, self._planned = self._planned, False
-        if self._child is not None and not self._ended.is_set():
-            self._child.kill()
-        if cause is None:
-            cause = await self._cause_of_exit()
         if not planned:
-            self._deaths.append(time.monotonic())
+            self._deaths.add(time.monotonic())
         _log.error("the engine %s", cause.message)
+        if self._child is not None:
+            self._child.kill()
+            self._child.mute()  # what it still says would be counted to the next one
         self._past = self.snapshot.stats
         self.snapshot = replace(
             self.snapshot,
@@ -346,21 +318,27 @@ class Supervisor:
             last_failure=cause.message,
             stats=accumulate(self._past, Stats()),
         )
-        self._fail_started(cause)
+        self._settle(cause)
         if self._child is not None:
             await self._child.reap()
             self._child = None
 
-    async def _cause_of_exit(self) -> _Cause:
+    async def _cause_of_exit(self) -> Cause:
         assert self._child is not None
-        return _Cause("engine_crashed", describe_exit(await self._child.reap()))
+        return Cause("engine_crashed", describe_exit(await self._child.reap()))
 
-    def _fail_started(self, cause: _Cause) -> None:
+    def _settle(self, cause: Cause) -> None:
+        """Ends what had started, and what was cancelled: the next child must not run it. The rest
+        stays in the queue."""
         message = f"the engine {cause.message} while it worked on this request; send it again"
         for ticket in list(self._tickets.values()):
             if ticket.started_at is not None:
                 ticket.fail(EngineFailed(message, code=cause.code))
-                self._forget(ticket)
+            elif ticket.cancelled is not None:
+                ticket.end_unstarted(ticket.cancelled, time.monotonic())
+            else:
+                continue
+            self._forget(ticket)
 
     def _expire_waiting(self) -> None:
         """Without a child, deadlines are ours to keep."""
@@ -387,9 +365,11 @@ class Supervisor:
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(report)
             case Fatal():
-                self._cause = _Cause("engine_failed", f"said: {report.message}")
+                self._cause = Cause("engine_failed", f"said: {report.message}")
 
     def _note(self, stats: Stats, now: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.heard(now)
         self.snapshot = replace(
             self.snapshot, stats=accumulate(self._past, stats), last_progress=now
         )
@@ -413,6 +393,6 @@ class Supervisor:
 class _Lost(Exception):
     """The child ended before it was ready."""
 
-    def __init__(self, cause: _Cause) -> None:
+    def __init__(self, cause: Cause) -> None:
         super().__init__(cause.message)
         self.cause = cause

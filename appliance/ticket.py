@@ -37,7 +37,8 @@ class Ticket:
         self._arrived = asyncio.Event()
         self._open = request.n
         self._failure: ApiError | None = None
-        self._cancelled = False
+        self.cancelled: CancelReason | None = None
+        """Asked to end, for this reason; the engine may not have confirmed it yet."""
 
     @property
     def position(self) -> int:
@@ -73,8 +74,8 @@ class Ticket:
 
     def cancel(self, reason: CancelReason = "cancelled") -> None:
         """Ends the request in whatever state; more than once is fine."""
-        if not self._cancelled and not self.done:
-            self._cancelled = True
+        if self.cancelled is None and not self.done:
+            self.cancelled = reason
             self._cancel(self, reason)
 
     # -- for the supervisor ----------------------------------------------------------------------

@@ -4,6 +4,7 @@ import logging
 import time
 from typing import Any
 
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,10 +33,10 @@ async def status(request: Request) -> Response:
             "started_at": box.started_at,
             "uptime_s": time.time() - box.started_at,
             "queue": queue,
-            "stats": engine.stats,
+            "stats": asdict(engine.stats),
             "engine_pid": engine.pid,
             "engine_rss_bytes": engine.rss_bytes,
-            "slots": engine.slots,
+            "slots": [asdict(slot) for slot in engine.slots],
         }
     )
 

@@ -13,7 +13,7 @@ from appliance.api.faults import Cancelled
 from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
 from appliance.engine.messages import Counts, Delta, Event, Finished, Started
-from appliance.errors import ApiError, DeadlineExceeded, EngineFailed
+from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed
 from appliance.observe.metrics import Metrics
 
 log = logging.getLogger("appliance.api")
@@ -165,7 +165,19 @@ class Flight:
                 headers={"x-should-retry": "false"},
             )
         if end.reason == "error":
-            raise EngineFailed(end.message or "the engine gave up on this request", code="failed")
+            raise self._failed(end)
+
+    def _failed(self, end: Finished) -> ApiError:
+        """A grammar can outgrow its limits, or forbid every token, long after it was proven to
+        compile. That is the client's fault: to try it again would only cost as much again."""
+        if self.tickets[0].request.grammar is not None:
+            reason = end.message.replace("<non-verbose/>", "").strip()
+            return BadRequest(
+                "the answer could not be kept within the grammar, schema or tools of the request: "
+                f"{reason}",
+                code="grammar_failed",
+            )
+        return EngineFailed(end.message or "the engine gave up on this request", code="failed")
 
     async def land(self) -> None:
         """However the request ended: nothing of it stays in the engine, and its counts are in."""

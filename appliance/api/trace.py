@@ -1,5 +1,6 @@
 """Who asked what, and how it went: ids in and out, one log line, one count per request."""
 
+import asyncio
 import logging
 import re
 import secrets
@@ -11,6 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from appliance.api.faults import Internal, answer_fault
+from appliance.errors import Unavailable
 from appliance.observe.metrics import Metrics
 
 log = logging.getLogger("appliance.access")
@@ -105,10 +107,19 @@ class Tracing:
             await self._app(scope, receive, send_named)
         except ClientGone:
             trace.outcome = "disconnected"
+        except asyncio.CancelledError:
+            await self._cut_off(trace, scope, receive, send_named)
         except Exception:
             await self._bug(trace, scope, receive, send_named)
         finally:
             self._finish(trace, scope)
+
+    async def _cut_off(self, trace: Trace, scope: Scope, receive: Receive, send: Send) -> None:
+        """The server stops and has waited long enough, e.g. for a body: the task ends here."""
+        trace.outcome = "cut_off"
+        if not trace.status:
+            fault = Unavailable("the box is shutting down", retry_after=30, code="shutting_down")
+            await answer_fault(fault)(scope, receive, send)
 
     async def _bug(self, trace: Trace, scope: Scope, receive: Receive, send: Send) -> None:
         bugs.exception("request %s failed by a bug of ours", trace.request_id)

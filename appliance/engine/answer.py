@@ -29,9 +29,7 @@ class Answer:
         constraint = None
         if request.grammar is not None and lltokenizer is not None:
             constraint = make_constraint(lltokenizer(), request.grammar)
-        self._sampler = Sampler(
-            request.sampling, sequence.choice, request.prompt, vocab.eogs, constraint
-        )
+        self._sampler = Sampler(request, sequence.choice, vocab.n_tokens, vocab.eogs, constraint)
         self._pending_text: list[str] = []
         self._pending_ids: list[int] = []
         self._pending_logprobs: list[TokenLogprob] = []

@@ -36,10 +36,17 @@ import sys, llama_cpp
 model = llama_cpp.Llama(sys.argv[1], n_ctx=256, n_gpu_layers=-1, verbose=False)
 answer = model("one two three four " * 16, max_tokens=4, temperature=0)
 assert answer["usage"]["completion_tokens"] > 0, answer
+model.reset()
+model.eval(model.tokenize(b"The quick brown fox jumps over the lazy dog, and then"))
+scores = model.scores[model.n_tokens - 1]
+print("logits:", *(f"{value:.4f}" for value in scores[::97]))
 print(llama_cpp.llama_print_system_info().decode())
 print("offload:", llama_cpp.llama_supports_gpu_offload())
 """
 SELF_TEST_S = 300
+LOGIT_TOLERANCE = 0.25
+"""How far a logit may lie from the one without our kernels. The order of additions differs, which
+changes them by some thousandths; a wrong kernel changes them by whole numbers."""
 
 
 def main() -> int:
@@ -91,14 +98,35 @@ def installed() -> dict[str, str]:
 
 def self_test(choice: Choice, backend: str) -> str | None:
     """What is wrong with the installed library; None when it decodes."""
-    command = [sys.executable, "-c", SELF_TEST, str(_default_model())]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SELF_TEST_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"it did not decode within {SELF_TEST_S} s"
-    return fault_of(done.returncode, done.stdout, done.stderr, choice, backend)
+    outputs = []
+    for kernels in ("on", "off"):
+        command = [sys.executable, "-c", SELF_TEST, str(_default_model())]
+        env = {**os.environ, "STEELYARD_KERNELS": kernels}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=SELF_TEST_S, check=False, env=env
+            )
+        except subprocess.TimeoutExpired:
+            return f"it did not decode within {SELF_TEST_S} s"
+        fault = fault_of(done.returncode, done.stdout, done.stderr, choice, backend)
+        if fault:
+            return fault
+        outputs.append(done.stdout)
+    return disagreement(*outputs)
+
+
+def disagreement(ours: str, stock: str) -> str | None:
+    """Compares the logits that two runs printed, with and without our kernels."""
+    pairs = zip(_logits(ours), _logits(stock), strict=True)
+    worst = max(abs(a - b) for a, b in pairs)
+    if worst <= LOGIT_TOLERANCE:
+        return None
+    return f"our kernels compute logits that are off by {worst:.3f} on this CPU"
+
+
+def _logits(output: str) -> list[float]:
+    line = next(line for line in output.splitlines() if line.startswith("logits:"))
+    return [float(word) for word in line.split()[1:]]
 
 
 def fault_of(code: int, out: str, err: str, choice: Choice, backend: str) -> str | None:

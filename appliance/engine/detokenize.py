@@ -27,20 +27,20 @@ class TextStream:
         self._stop = tuple(word for word in stop if word)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        self._ends: list[int] = []
-        """For each token since the last release: length of `_held` after it."""
+        self._starts: list[int] = []
+        """Where in `_held` the text of each token begins, of those that show nothing so far."""
 
     def feed(self, piece: bytes) -> Fed:
         """Takes the bytes of the next token."""
+        self._starts.append(len(self._held))
         self._held += self._decoder.decode(piece)
-        self._ends.append(len(self._held))
         if not self._stop:
             return Fed(self._release(len(self._held)))
         at, word = self._find()
         if word:
             shown = self._held[:at]
-            hidden = sum(1 for start in self._starts() if start >= at)
-            self._held, self._ends = "", []
+            hidden = sum(1 for start in self._starts if start >= at)
+            self._held, self._starts = "", []
             return Fed(shown, word, hidden)
         return Fed(self._release(len(self._held) - self._suspect()))
 
@@ -48,17 +48,13 @@ class TextStream:
         """The answer ended otherwise: whatever was held back is text after all. Bytes of a
         character that never got complete come out as U+FFFD."""
         rest = self._held + self._decoder.decode(b"", final=True)
-        self._held, self._ends = "", []
+        self._held, self._starts = "", []
         return rest
 
     def _release(self, length: int) -> str:
         text, self._held = self._held[:length], self._held[length:]
-        self._ends = [end - length for end in self._ends if end > length]
+        self._starts = [start - length for start in self._starts if start >= length]
         return text
-
-    def _starts(self) -> list[int]:
-        """Where the text of each pending token begins in `_held`."""
-        return [0, *self._ends[:-1]]
 
     def _find(self) -> tuple[int, str]:
         """The earliest complete stop string in what is held, the longest where two start there."""

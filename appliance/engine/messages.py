@@ -142,7 +142,7 @@ class Prefill(msgspec.Struct, frozen=True, array_like=True, tag="prefill"):
 
 class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
     """New tokens of one choice. `text` never splits a character and never holds part of a stop
-    string, so it may lag behind `token_ids`; `token_ids` holds every token sampled, EOS included."""
+    string, so it may lag behind `token_ids`, which holds every token sampled, EOS included."""
 
     id: str
     choice: int

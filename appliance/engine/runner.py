@@ -51,7 +51,7 @@ class Runner:
         self._memory = llama_cpp.llama_get_memory(self._context)
         self.n_vocab = self.vocab.n_tokens
         self.n_ctx: int = llama_cpp.llama_n_ctx(self._context)
-        self._batch = _Batch(load.n_batch)
+        self._batch = _Batch(_capacity(load))
         self._load_seconds = time.monotonic() - began
 
     # -- opening ---------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Runner:
     def _open_context(self, load: Load) -> Any:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = load.n_ctx
-        params.n_batch = load.n_batch
+        params.n_batch = _capacity(load)
         params.n_ubatch = load.n_ubatch
         params.n_seq_max = load.max_sequences + load.cached_sequences
         params.n_threads = load.threads
@@ -206,6 +206,12 @@ class Runner:
     def close(self) -> None:
         llama_cpp.llama_free(self._context)
         llama_cpp.llama_model_free(self._model)
+
+
+def _capacity(load: Load) -> int:
+    """Tokens that one llama_decode takes. Never fewer than sequences: each may have a token in a
+    step however few the configuration allows, and llama.cpp aborts when told otherwise."""
+    return max(load.n_batch, load.max_sequences + load.cached_sequences)
 
 
 class _Batch:

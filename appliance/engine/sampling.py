@@ -15,11 +15,13 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
 from appliance.engine.constrain import Constraint
-from appliance.engine.messages import Sampling, TokenLogprob
+from appliance.engine.messages import Sampling, Submit, TokenLogprob
 
 Logits = NDArray[np.float32]
 _MAX_SEED = 2**32 - 1
 """llama.cpp reads this seed as "pick one", so it is not used as a value."""
+_COLD = 1e-5
+"""Below this temperature the likeliest token is taken: dividing by less overflows float32."""
 
 
 class SamplingError(ValueError):
@@ -31,19 +33,23 @@ class Sampler:
 
     def __init__(
         self,
-        sampling: Sampling,
+        request: Submit,
         choice: int,
-        prompt: tuple[int, ...],
+        n_vocab: int,
         eogs: frozenset[int],
         constraint: Constraint | None = None,
     ) -> None:
+        sampling = request.sampling
         self._logprobs = sampling.logprobs
         self._constraint = constraint
         self._bias_ids, self._bias = _biases(sampling, eogs)
-        self._chain = None if _is_argmax(sampling) else _chain(sampling, choice)
+        window = _penalty_window(request)
+        self._chain: Any = None
         self._candidates: _Candidates | None = None
-        if self._chain is not None and _has_penalties(sampling):
-            for token in prompt[-sampling.repeat_last_n :]:
+        if sampling.temperature >= _COLD or window:
+            self._chain = _chain(sampling, choice, n_vocab, window)
+        if window:
+            for token in request.prompt[-window:]:
                 llama_cpp.llama_sampler_accept(self._chain, token)
 
     def pick(self, logits: Logits) -> tuple[int, TokenLogprob | None]:
@@ -54,13 +60,15 @@ class Sampler:
             logits[self._bias_ids] += self._bias
         if self._constraint is not None:
             self._constraint.mask(logits)
-        token = int(logits.argmax()) if self._chain is None else self._draw(logits)
+        token = int(logits.argmax())  # NaN counts as the highest
         if not np.isfinite(logits[token]):
             raise SamplingError(
                 "the model gave no usable probability for any allowed token (NaN or all "
                 "forbidden): check logit_bias and grammar, and the model file with "
                 "`steelyard selftest`"
             )
+        if self._chain is not None:
+            token = self._draw(logits)
         if self._constraint is not None and not self._constraint.accept(token):
             raise SamplingError("the grammar refused a token it had allowed")
         found = None if before is None else log_probabilities(before, token, self._logprobs)
@@ -139,42 +147,49 @@ def _biases(sampling: Sampling, eogs: frozenset[int]) -> tuple[NDArray[np.int64]
     return ids, np.fromiter(biases.values(), dtype=np.float32, count=len(biases))
 
 
-def _has_penalties(sampling: Sampling) -> bool:
-    return (
-        sampling.repeat_penalty != 1.0
-        or sampling.presence_penalty != 0.0
-        or sampling.frequency_penalty != 0.0
-    ) and sampling.repeat_last_n != 0
+def _penalty_window(request: Submit) -> int:
+    """How many of the latest tokens the penalties look at; 0 when nothing is penalised."""
+    sampling = request.sampling
+    neutral = (
+        sampling.repeat_penalty == 1.0
+        and sampling.presence_penalty == 0.0
+        and sampling.frequency_penalty == 0.0
+    )
+    if neutral:
+        return 0
+    # llama.cpp allocates the whole window at once and knows no "all".
+    longest = len(request.prompt) + request.max_tokens
+    last = sampling.repeat_last_n
+    return longest if last < 0 else min(last, longest)
 
 
-def _is_argmax(sampling: Sampling) -> bool:
-    return sampling.temperature <= 0.0 and not _has_penalties(sampling)
-
-
-def _chain(sampling: Sampling, choice: int) -> Any:
+def _chain(sampling: Sampling, choice: int, n_vocab: int, window: int) -> Any:
     params = llama_cpp.llama_sampler_chain_default_params()
     params.no_perf = True
     chain = llama_cpp.llama_sampler_chain_init(params)
-    for part in _parts(sampling, choice):
+    for part in [*_penalties(sampling, n_vocab, window), *_choosing(sampling, choice)]:
         llama_cpp.llama_sampler_chain_add(chain, part)
     return chain
 
 
-def _parts(sampling: Sampling, choice: int) -> list[Any]:
-    parts = []
-    if _has_penalties(sampling):
-        parts.append(
-            llama_cpp.llama_sampler_init_penalties(
-                sampling.repeat_last_n,
-                sampling.repeat_penalty,
-                sampling.frequency_penalty,
-                sampling.presence_penalty,
-            )
-        )
-    if sampling.temperature <= 0.0:
-        return [*parts, llama_cpp.llama_sampler_init_greedy()]
+def _penalties(sampling: Sampling, n_vocab: int, window: int) -> list[Any]:
+    if not window:
+        return []
     return [
-        *parts,
+        llama_cpp.llama_sampler_init_penalties(
+            n_vocab,
+            window,
+            sampling.repeat_penalty,
+            sampling.frequency_penalty,
+            sampling.presence_penalty,
+        )
+    ]
+
+
+def _choosing(sampling: Sampling, choice: int) -> list[Any]:
+    if sampling.temperature < _COLD:
+        return [llama_cpp.llama_sampler_init_greedy()]
+    return [
         llama_cpp.llama_sampler_init_top_k(sampling.top_k),
         llama_cpp.llama_sampler_init_typical(sampling.typical_p, 1),
         llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1),

@@ -33,7 +33,7 @@ from appliance.engine.messages import (
 from appliance.engine.plan import Chunk, Copy, Plan, Remove
 from appliance.engine.sampling import SamplingError
 from appliance.engine.scheduler import Scheduler
-from appliance.engine.sequence import End, Sequence, State
+from appliance.engine.sequence import End, Sequence
 from appliance.engine.totals import Totals
 from appliance.engine.vocab import Vocab
 
@@ -104,7 +104,7 @@ class Engine:
 
     def _cancel(self, command: Cancel) -> None:
         sequences = self._requests.get(command.id, [])
-        self._end_all(list(sequences), End(command.reason), self._clock())
+        self._end_all(sequences, End(command.reason), self._clock())
 
     # -- the step --------------------------------------------------------------------------------
 
@@ -116,12 +116,13 @@ class Engine:
         return bool(scheduler.running or queued or self._events)
 
     def step(self) -> None:
-        """One step. Its events are published when it is done, starts of requests before: should
-        the step kill this process, the daemon knows which requests were in it."""
+        """One step. Its events are published when it is done; before it computes, which requests
+        it starts (should it kill this process, the daemon knows what was in it) and which ended
+        since the last one."""
         began = self._clock()
         self._enforce_deadlines(began)
         plan = self._scheduler.schedule(began)
-        self._announce(plan)
+        self._announce(plan, began)
         self._runner.move(plan.moves)
         if plan.chunks:
             self._run(plan, began)
@@ -198,19 +199,19 @@ class Engine:
 
     def _learn(self, plan: Plan, ms: float) -> None:
         """Steps that only decode teach what a token more costs."""
-        if all(chunk.sequence.state is not State.PREFILL for chunk in plan.chunks):
+        if all(chunk.outputs == len(chunk.tokens) for chunk in plan.chunks):
             self._scheduler.drafter.observe_step(plan.n_tokens, ms)
 
-    def _announce(self, plan: Plan) -> None:
+    def _announce(self, plan: Plan, began: float) -> None:
         self._totals.moved(plan)
         for sequence in plan.started:
-            if sequence.choice == 0 and sequence.generated == 0:
+            resumed = sequence.times.started != began
+            if sequence.choice == 0 and not resumed:
                 started = Started(
                     sequence.request.id, sequence.times.started, sequence.cached_tokens
                 )
                 self._events.append(started)
-        if plan.started:
-            self._report()
+        self._report()
 
     # -- endings ---------------------------------------------------------------------------------
 
@@ -221,10 +222,10 @@ class Engine:
             if (deadline := sequences[0].request.deadline) is not None and now >= deadline
         ]
         for sequences in late:
-            self._end_all(list(sequences), End("deadline"), now)
+            self._end_all(sequences, End("deadline"), now)
 
     def _end_all(self, sequences: list[Sequence], end: End, now: float) -> None:
-        for sequence in sequences:
+        for sequence in list(sequences):  # `_end` takes them out of the very list
             self._end(sequence, end, now)
 
     def _end(self, sequence: Sequence, end: End, now: float) -> None:

@@ -22,6 +22,7 @@ from appliance.engine.toolchain import Choice, Cpu
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements/engine.txt"
 TOOLS_LOCK = ROOT / "requirements/build.txt"
+KERNELS = Path(__file__).resolve().parent / "kernels"
 
 LLAMA_COMMIT = "0c1e57098"
 """What the locked sdist carries, by its changelog: it has no git history to ask."""
@@ -37,10 +38,13 @@ BASE_OPTIONS = (
 )
 BACKENDS = {"cpu": (), "cuda": ("-DGGML_CUDA=ON",)}
 
-# llama.cpp's `common` is half of the compile time, and nothing of ours links it. The record goes
-# into the wheel, so that it can never describe another library than the one beside it.
+# llama.cpp's `common` is half of the compile time, and nothing of ours links it. Our kernels go into
+# its sources. The record goes into the wheel, so that it can never describe another library than
+# the one beside it.
 CMAKE_HOOK = """
 set(LLAMA_BUILD_COMMON OFF)
+execute_process(
+  COMMAND "{python}" "{patch}" "${{CMAKE_CURRENT_SOURCE_DIR}}" COMMAND_ERROR_IS_FATAL ANY)
 cmake_language(DEFER CALL configure_file "{folder}/build.json.in" "{folder}/build.json" @ONLY)
 install(FILES "{folder}/build.json" DESTINATION "${{SKBUILD_PLATLIB_DIR}}/llama_cpp")
 """
@@ -82,7 +86,7 @@ class Target:
 
     def digest(self) -> str:
         """Equal while an installed build is still the right one."""
-        return digest(self, BASE_OPTIONS, EXTRA_OPTIONS)
+        return digest(self, BASE_OPTIONS, EXTRA_OPTIONS, kernels())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class Plan:
     def fingerprint(self) -> str:
         """Names the wheel: everything that can change it."""
         compiler = self.choice.compiler.name
-        return digest(self.target, compiler, self.nvcc, self.choice.flags, self.options())
+        parts = (self.target, compiler, self.nvcc, self.choice.flags, self.options(), kernels())
+        return digest(*parts)
 
     def record(self) -> dict[str, str]:
         """What `appliance.buildinfo` reads; CMake fills in whether it found OpenMP."""
@@ -133,6 +138,11 @@ def instructions(cpu: Cpu) -> tuple[str, ...]:
     return (cpu.machine, *(known or sorted(cpu.features)))
 
 
+def kernels() -> tuple[str, ...]:
+    """SHA-256 of all that is put into llama.cpp's sources."""
+    return tuple(sha256_of(file) for file in sorted(KERNELS.glob("*.[hp]*")))
+
+
 def cache_root(env: Mapping[str, str]) -> Path:
     """`$STEELYARD_CACHE`, or the user's cache folder."""
     if env.get("STEELYARD_CACHE"):
@@ -155,7 +165,9 @@ def compile_into(folder: Path, plan: Plan, tools: Path, env: Mapping[str, str]) 
     """Builds the wheel. Its record is written last, so that a cut build leaves no wheel."""
     with tempfile.TemporaryDirectory(prefix="steelyard-build-") as name:
         work = Path(name)
-        (work / "hook.cmake").write_text(CMAKE_HOOK.format(folder=work))
+        patch = KERNELS / "patch.py"
+        hook = CMAKE_HOOK.format(folder=work, python=sys.executable, patch=patch)
+        (work / "hook.cmake").write_text(hook)
         (work / "build.json.in").write_text(json.dumps(plan.record(), indent=1))
         command = [str(tools / "python"), *PIP_WHEEL, "-r", str(LOCK), "-w", str(work)]
         logged(command, folder / "build.log", build_env(plan, work, tools, env))

@@ -17,10 +17,11 @@ import psutil
 
 START_S = 120.0
 SMALL = {
-    "engine": {"context": 2048, "max_sequences": 8, "restarts": 20},
+    "engine": {"context": 2048, "max_sequences": 8, "restarts": 20, "threads": 1},
     "server": {"port": 0, "drain_s": 5.0},
 }
-"""Settings that tests share unless they say otherwise."""
+"""Settings that tests share unless they say otherwise. One thread: several wait for each other in
+loops, which on a machine that is busy with other things takes ten times as long."""
 
 
 class RunningBox:

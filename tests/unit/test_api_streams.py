@@ -11,6 +11,7 @@ from appliance.api.app import create_app
 from appliance.api.box import Box
 from appliance.engine.messages import Delta, Finished, Started, Submit
 from appliance.errors import ApiError, DeadlineExceeded, EngineFailed, Unavailable
+from appliance.prepare.messages import Prepared
 from tests.unit.api_box import chat, client_of, counts, events_of, make_box, saying
 
 PATH = "/v1/chat/completions"
@@ -69,6 +70,22 @@ async def test_an_end_that_is_no_answer_is_an_error(
     answer = await client_of(make_box(tmp_path, script)).post(PATH, json=chat())
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == code
+
+
+async def test_a_grammar_that_fails_in_mid_answer_is_the_clients_fault(tmp_path: Path) -> None:
+    def script(submit: Submit) -> list[Any]:
+        why = "too many items\n<non-verbose/>"
+        ends = Finished(submit.id, 0, "error", "none", "", counts(2, 0), why)
+        return [Started(submit.id, 1.0, 0), ends]
+
+    box = make_box(tmp_path, script)
+    prepared = Prepared(prompt=(), text="", grammar="a grammar")
+    box.preparer.prepared = prepared  # type: ignore[attr-defined]
+    answer = await client_of(box).post(PATH, json=chat())
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == "grammar_failed"
+    assert error["message"].endswith("of the request: too many items")
 
 
 async def test_one_choice_that_fails_ends_the_others(tmp_path: Path) -> None:

@@ -1,0 +1,371 @@
+"""The engine dies, hangs, is stopped or grows, and the daemon goes on: it answers all the while,
+each victim learns of it once, and what waited is answered by the next engine.
+"""
+
+import http.client
+import re
+import signal
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import openai
+import psutil
+import pytest
+
+from tests.box.asking import Asked, ask, check_complete
+from tests.box.conftest import Start
+from tests.box.running import RunningBox
+
+ENGINE = {"max_sequences": 10, "restart_window_s": 1}
+"""Deaths are forgotten fast, so that each test finds the shortest back-off."""
+LONG = 1500
+"""Tokens that no victim reaches."""
+HEALTHY_S = 0.1
+HEALTHY_AT_WORST_S = 1.0
+"""Machines that run tests are shared: one late answer may be the machine's fault."""
+
+
+@pytest.fixture(scope="module")
+def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """One daemon whose engines die often."""
+    with RunningBox.start(tmp_path_factory.mktemp("frail"), engine=ENGINE) as running:
+        yield running
+
+
+class Prober:
+    """Asks one route again and again over a connection of its own, in a thread."""
+
+    def __init__(self, box: RunningBox, path: str) -> None:
+        self._address = urlsplit(box.url)
+        self._path = path
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._probe, daemon=True)
+        self.answers: list[tuple[int, float, str]] = []
+        """Status, seconds it took, body."""
+        self.problem = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def statuses(self) -> list[int]:
+        """Each status once for every time that it was new."""
+        found = [status for status, _, _ in self.answers]
+        return [now for before, now in zip([0, *found], found, strict=False) if now != before]
+
+    def _probe(self) -> None:
+        connection = http.client.HTTPConnection(
+            self._address.hostname or "", self._address.port, timeout=30
+        )
+        try:
+            while not self._stop.wait(0.02):
+                asked_at = time.monotonic()
+                connection.request("GET", self._path)
+                response = connection.getresponse()
+                body = response.read().decode()
+                self.answers.append((response.status, time.monotonic() - asked_at, body))
+        except (OSError, http.client.HTTPException) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        finally:
+            connection.close()
+
+
+def counters(text: str) -> dict[str, float]:
+    """The series of an exposition that must never fall."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            series, value = line.rsplit(" ", 1)
+            name = series.split("{")[0]
+            if name.endswith(("_total", "_count", "_sum", "_bucket")):
+                found[series] = float(value)
+    return found
+
+
+def check_never_back(expositions: list[str]) -> None:
+    highest: dict[str, float] = defaultdict(float)
+    for text in expositions:
+        for series, value in counters(text).items():
+            assert value >= highest[series], f"{series} fell from {highest[series]} to {value}"
+            highest[series] = value
+
+
+def engine_facts(box: RunningBox) -> dict[str, Any]:
+    found: dict[str, Any] = box.admin("GET", "/admin/status").json()
+    return found
+
+
+def restarts(box: RunningBox) -> int:
+    return int(engine_facts(box)["engine"]["restarts"])
+
+
+def wait_for_restart(box: RunningBox, before: int) -> None:
+    box.wait_until(lambda: restarts(box) > before, what="the death is noticed")
+    box.wait_ready()
+
+
+def check_victim(victim: Asked, code: str) -> None:
+    """One typed error, and nothing after it."""
+    victim.wait()
+    assert victim.problem == ""
+    assert [(error["type"], error["code"]) for error in victim.errors] == [("engine_error", code)]
+    assert "error" in victim.events[-1]
+    assert not victim.finished_properly
+    assert victim.status == (200 if victim.body["stream"] else 500)
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        (signal.SIGSEGV, "engine_crashed"),
+        (signal.SIGABRT, "engine_crashed"),
+        (signal.SIGKILL, "engine_crashed"),
+        (signal.SIGSTOP, "engine_hung"),
+    ],
+    ids=lambda value: value.name if isinstance(value, signal.Signals) else None,
+)
+def test_engine_killed_under_eight_streams_is_replaced_while_the_daemon_answers(
+    frail: RunningBox, how: signal.Signals, code: str
+) -> None:
+    frail.wait_ready()
+    before = restarts(frail)
+    with (
+        Prober(frail, "/health") as health,
+        Prober(frail, "/readyz") as ready,
+        Prober(frail, "/metrics") as metrics,
+    ):
+        streams = [ask(frail, f"Story {number}:", max_tokens=LONG) for number in range(8)]
+        whole = [ask(frail, f"Poem {number}:", max_tokens=LONG, stream=False) for number in (1, 2)]
+        for stream in streams:
+            stream.wait_for_tokens(2)
+        frail.wait_until(lambda: frail.busy_slots() == 10, what="all run")
+        waiting = [ask(frail, "Wait", max_tokens=8, stream=stream) for stream in (True, False)]
+        frail.wait_until(
+            lambda: engine_facts(frail)["queue"]["waiting"] == 2, what="two requests wait"
+        )
+        frail.engine().send_signal(how)
+        for victim in (*streams, *whole):
+            check_victim(victim, code)
+        for request in waiting:
+            check_complete(frail, request)
+        wait_for_restart(frail, before)
+        check_complete(frail, ask(frail))
+        frail.wait_until(lambda: ready.answers[-1][0] == 200, what="ready again")
+    assert (health.problem, ready.problem, metrics.problem) == ("", "", "")
+    assert health.statuses == [200]
+    assert ready.statuses == [200, 503, 200]
+    took = [seconds for _, seconds, _ in health.answers]
+    assert statistics.median(took) < HEALTHY_S
+    assert max(took) < HEALTHY_AT_WORST_S
+    check_never_back([body for _, _, body in metrics.answers])
+    assert restarts(frail) == before + 1
+
+
+def test_request_that_had_started_is_never_run_again(frail: RunningBox) -> None:
+    """It may be the very thing that kills the engine."""
+    frail.wait_ready()
+    before = restarts(frail)
+    poison = ask(frail, max_tokens=LONG, return_progress=True)
+    frail.wait_until(lambda: poison.events, what="it has started")
+    frail.engine().kill()
+    check_victim(poison, "engine_crashed")
+    steps = engine_facts(frail)["stats"]["steps"]
+    wait_for_restart(frail, before)
+    assert frail.admin("GET", "/admin/requests").json()["requests"] == []
+    assert engine_facts(frail)["stats"]["steps"] == steps, "nothing was computed since"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_official_client_raises_the_typed_error(frail: RunningBox, stream: bool) -> None:
+    frail.wait_ready()
+    before = restarts(frail)
+    client = frail.client()
+
+    def read() -> Any:
+        answer = client.completions.create(
+            model="default", prompt="Once", max_tokens=LONG, stream=stream
+        )
+        return list(answer) if stream else answer
+
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read)
+        frail.wait_until(lambda: frail.busy_slots() == 1, what="it runs")
+        frail.engine().kill()
+        error = reading.exception(60)
+    assert isinstance(error, openai.APIError)
+    assert (error.type, error.code) == ("engine_error", "engine_crashed")
+    wait_for_restart(frail, before)
+
+
+def test_client_that_left_the_queue_while_the_engine_hung_is_not_served(frail: RunningBox) -> None:
+    frail.wait_ready()
+    before = restarts(frail)
+    frail.admin("POST", "/admin/hold")
+    gone, stays = ask(frail, max_tokens=LONG), ask(frail, max_tokens=8)
+    frail.wait_until(lambda: engine_facts(frail)["queue"]["waiting"] == 2, what="both wait")
+    frail.engine().suspend()
+    gone.hang_up()
+    gone.wait()
+    wait_for_restart(frail, before)
+    rows = frail.admin("GET", "/admin/requests").json()["requests"]
+    assert [row["max_tokens"] for row in rows] == [8]
+    frail.admin("POST", "/admin/release")
+    check_complete(frail, stays)
+
+
+def test_deadline_holds_while_there_is_no_engine(frail: RunningBox) -> None:
+    frail.wait_ready()
+    before = restarts(frail)
+    engine = frail.engine()
+    engine.suspend()  # nothing notices for a second, and starting takes another
+    late = ask(frail, stream=False, deadline_s=0.3).wait()
+    assert [error["code"] for error in late.errors] == ["deadline_exceeded"]
+    wait_for_restart(frail, before)
+
+
+def test_restart_by_an_operator_ends_what_runs_and_keeps_what_waits(frail: RunningBox) -> None:
+    frail.wait_ready()
+    before = restarts(frail)
+    running = ask(frail, max_tokens=LONG).wait_for_tokens()
+    frail.admin("POST", "/admin/hold")
+    waiting = ask(frail, max_tokens=8)
+    frail.wait_until(lambda: engine_facts(frail)["queue"]["waiting"] == 1, what="one waits")
+    assert frail.admin("POST", "/admin/engine/restart", json={"reason": "test"}).status_code == 200
+    check_victim(running, "engine_restarted")
+    wait_for_restart(frail, before)
+    assert engine_facts(frail)["engine"]["paused"], "still held, as before the restart"
+    frail.admin("POST", "/admin/release")
+    check_complete(frail, waiting)
+
+
+def test_engine_is_kept_when_it_was_the_daemon_that_stood_still(start_box: Start) -> None:
+    """As in a frozen container: silence is nobody's fault when nobody listened."""
+    box = start_box(engine={"step_timeout_s": 1})
+    engine = box.engine()
+    daemon = psutil.Process(box.process.pid)
+    daemon.suspend()
+    stopped_at = time.monotonic()
+    box.wait_until(lambda: time.monotonic() > stopped_at + 3, what="three seconds pass")
+    daemon.resume()
+    check_complete(box, ask(box, max_tokens=60))
+    assert box.engine().pid == engine.pid
+    assert restarts(box) == 0
+
+
+def test_step_that_takes_longer_than_allowed_is_a_hang(start_box: Start) -> None:
+    size = {"context": 8192, "batch": 8192, "ubatch": 8192, "prefill_tokens": 8192}
+    box = start_box(engine={"step_timeout_s": 1, **size})
+    neighbour = ask(box, max_tokens=LONG).wait_for_tokens(2)
+    long_step = ask(box, [1000 + number for number in range(6000)], stream=False)
+    check_victim(long_step, "engine_hung")
+    check_victim(neighbour, "engine_hung")
+    assert "made no progress" in long_step.errors[0]["message"]
+    box.wait_ready()
+    check_complete(box, ask(box))
+
+
+def test_engine_that_grows_beyond_its_allowance_is_restarted(start_box: Start) -> None:
+    """A grammar makes the engine load its vocabulary a second time: some MiB."""
+    box = start_box(engine={"memory_growth_mb": 1})
+    with Prober(box, "/metrics") as metrics:
+        growing = ask(box, grammar="root ::= [a-z ]{2000}", max_tokens=LONG)
+        check_victim(growing, "engine_memory")
+        assert "engine.memory_growth_mb = 1" in growing.errors[0]["message"]
+        wait_for_restart(box, 0)
+        check_complete(box, ask(box, max_tokens=2))
+    assert metrics.problem == ""
+    check_never_back([body for _, _, body in metrics.answers])
+
+
+def test_any_growth_is_allowed_where_the_limit_is_zero(start_box: Start) -> None:
+    box = start_box(engine={"memory_growth_mb": 0})
+    check_complete(box, ask(box, grammar="root ::= [a-z ]{500}", max_tokens=60))
+    assert restarts(box) == 0
+
+
+def test_box_whose_engine_dies_too_often_gives_up_and_says_why(start_box: Start) -> None:
+    box = start_box(engine={"restarts": 2, "restart_window_s": 60})
+    box.engine().kill()
+    wait_for_restart(box, 0)
+    victim = ask(box, max_tokens=LONG).wait_for_tokens()
+    box.engine().kill()
+    victim.wait()
+    assert [error["code"] for error in victim.errors] == ["engine_crashed"]
+    assert box.process.wait(30) == 70
+    assert re.search(r"giving up: the engine died 2 times within 60 s.*SIGKILL", box.log)
+
+
+def children(box: RunningBox) -> dict[str, psutil.Process]:
+    """The daemon's children by their titles."""
+    found = psutil.Process(box.process.pid).children(recursive=True)
+    return {" ".join(child.cmdline()).strip(): child for child in found}
+
+
+def test_children_die_with_a_daemon_that_is_killed_and_the_next_one_starts(tmp_path: Path) -> None:
+    with RunningBox.start(tmp_path) as box:
+        victims = children(box)
+        assert set(victims) == {"steelyard: engine", "steelyard: prepare"}
+        port = urlsplit(box.url).port
+        running = ask(box, max_tokens=LONG).wait_for_tokens()
+        box.process.kill()
+        box.process.wait()
+        _, alive = psutil.wait_procs(list(victims.values()), timeout=10)
+        assert alive == []
+        running.wait()
+        assert not running.finished_properly
+    with RunningBox.start(tmp_path, server={"port": port}) as box:
+        assert urlsplit(box.url).port == port
+        check_complete(box, ask(box))
+
+
+def test_prepare_process_that_dies_is_replaced_and_its_job_is_done(box: RunningBox) -> None:
+    prepare = children(box)["steelyard: prepare"]
+    prepare.suspend()
+    in_flight = [ask(box, f"Number {number}", max_tokens=4) for number in range(3)]
+    box.wait_until(lambda: all(request.sent_at for request in in_flight), what="all are sent")
+    before = box.http.get("/readyz").json()["prepare"]["restarts"]
+    prepare.kill()
+    for request in in_flight:
+        check_complete(box, request)
+    check_complete(box, ask(box))
+    now = box.http.get("/readyz").json()
+    assert now["prepare"] == {"alive": True, "restarts": before + 1}
+    assert restarts(box) == now["engine"]["restarts"], "the engine had no part in it"
+
+
+def test_idle_prepare_process_that_dies_is_missed_before_the_next_request(box: RunningBox) -> None:
+    before = children(box)["steelyard: prepare"]
+    before.kill()
+    box.wait_until(
+        lambda: children(box).get("steelyard: prepare", before).pid != before.pid,
+        what="a new prepare process",
+    )
+    box.wait_ready()
+    check_complete(box, ask(box))
+
+
+def test_steps_smaller_than_the_number_of_sequences_serve_them_all(start_box: Start) -> None:
+    """llama.cpp aborts when its batch has no room for one token of each sequence."""
+    box = start_box(engine={"batch": 4, "ubatch": 4, "max_sequences": 8})
+    requests = [ask(box, f"Number {number}", max_tokens=30) for number in range(8)]
+    for request in requests:
+        check_complete(box, request)
+    assert restarts(box) == 0
