@@ -122,10 +122,14 @@ class Unavailable(ApiError):
 
 
 class DeadlineExceeded(ApiError):
-    """The request's own deadline passed before its answer was complete."""
+    """The request's own deadline passed before its answer was complete. The client set it, so it
+    is a 4xx; SDKs would repeat a 408, hence the header that stops them."""
 
-    status = 504
+    status = 408
     type = "timeout_error"
+
+    def __init__(self, message: str, *, code: str = "deadline_exceeded") -> None:
+        super().__init__(message, code=code, headers={"x-should-retry": "false"})
 
 
 class EngineFailed(ApiError):

@@ -331,9 +331,13 @@ class Supervisor:
         """Ends what had started, and what was cancelled: the next child must not run it. The rest
         stays in the queue."""
         message = f"the engine {cause.message} while it worked on this request; send it again"
+        started = [t for t in self._tickets.values() if t.started_at is not None]
+        # A request that was alone may be what killed the engine: SDKs must not send it at once
+        # again, and again, until the box gives up.
+        headers = {"x-should-retry": "false"} if len(started) == 1 else {}
         for ticket in list(self._tickets.values()):
             if ticket.started_at is not None:
-                ticket.fail(EngineFailed(message, code=cause.code))
+                ticket.fail(EngineFailed(message, code=cause.code, headers=headers))
             elif ticket.cancelled is not None:
                 ticket.end_unstarted(ticket.cancelled, time.monotonic())
             else:

@@ -160,9 +160,7 @@ class Flight:
         if end.reason == "deadline":
             raise DeadlineExceeded(
                 "the request's deadline passed before its answer was complete: allow more time "
-                "with deadline_s, or ask for fewer tokens",
-                code="deadline_exceeded",
-                headers={"x-should-retry": "false"},
+                "with deadline_s, or ask for fewer tokens"
             )
         if end.reason == "error":
             raise self._failed(end)

@@ -44,7 +44,7 @@ _FAULTS = {
     499: "An operator cancelled the request.",
     500: "The engine failed with the request in flight, or a bug of ours.",
     503: "Draining, stopping, or the engine is down; Retry-After tells when to come again.",
-    504: "The request's deadline passed.",
+    408: "The request's deadline passed.",
 }
 
 
@@ -57,7 +57,7 @@ def _codes(route: Route) -> list[int]:
     if "{id" in route.path or (route.body is not None and "model" in route.body.model_fields):
         codes.append(404)
     if route.generates:
-        codes += [429, 499, 503, 504]
+        codes += [408, 429, 499, 503]
     elif route.need == "infer" or route.path in ("/readyz", "/slots"):
         codes += [429, 503]
     return sorted(codes)

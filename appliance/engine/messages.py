@@ -215,6 +215,7 @@ class SlotState(msgspec.Struct, frozen=True, array_like=True):
     """One running sequence, for /slots."""
 
     id: int
+    """Its place among those that may run: 0 … max_sequences - 1."""
     request: str
     choice: int
     state: RequestState

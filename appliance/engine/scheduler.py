@@ -52,6 +52,7 @@ class Scheduler:
         self._trees: dict[str, PrefixTree] = {}
         self._residents: dict[int, Sequence] = {}
         self._ids = list(range(limits.max_sequences + limits.cached_sequences - 1, -1, -1))
+        self._places = list(range(limits.max_sequences - 1, -1, -1))
         self._order = 0
         self._moves: list[Copy | Remove] = []
         self._preempted = 0
@@ -76,10 +77,16 @@ class Scheduler:
         if sequence.state is State.WAITING:
             self.waiting.remove(sequence)
         elif sequence in self.running:
-            self.running.remove(sequence)
-            self._lookups.pop(sequence.seq_id, None)
+            self._leave(sequence)
             self._retire(sequence)
         sequence.state = State.FINISHED
+
+    def _leave(self, sequence: Sequence) -> None:
+        """It no longer runs; what it holds in the cache is for the caller to settle."""
+        self.running.remove(sequence)
+        self._lookups.pop(sequence.seq_id, None)
+        self._places.append(sequence.place)
+        sequence.place = -1
 
     def _retire(self, sequence: Sequence) -> None:
         keep = sequence.request.cache_prompt and self.limits.cached_sequences > 0
@@ -250,6 +257,7 @@ class Scheduler:
             sequence.cached_tokens = length
         sequence.state = State.PREFILL
         self._residents[sequence.seq_id] = sequence
+        sequence.place = self._places.pop()
         self.running.append(sequence)
         if sequence.request.cache_prompt:
             self._index(sequence, tuple(sequence.tokens))
@@ -300,8 +308,7 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the queue, tokens kept, cells given up."""
-        self.running.remove(sequence)
-        self._lookups.pop(sequence.seq_id, None)
+        self._leave(sequence)
         self._drop(sequence)
         sequence.state = State.WAITING
         self.waiting.append(sequence)

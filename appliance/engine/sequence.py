@@ -37,6 +37,8 @@ class Sequence:
     tokens: list[int]
     state: State = State.WAITING
     seq_id: int = -1
+    place: int = -1
+    """Number of its slot while it runs."""
     computed: int = 0
     cells: list[int] = field(default_factory=list)
     cached_tokens: int = 0

@@ -258,7 +258,7 @@ class Engine:
     def slots(self) -> tuple[SlotState, ...]:
         return tuple(
             SlotState(
-                id=sequence.seq_id,
+                id=sequence.place,
                 request=sequence.request.id,
                 choice=sequence.choice,
                 state=sequence.wire_state,

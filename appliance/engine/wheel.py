@@ -38,9 +38,9 @@ BASE_OPTIONS = (
 )
 BACKENDS = {"cpu": (), "cuda": ("-DGGML_CUDA=ON",)}
 
-# llama.cpp's `common` is half of the compile time, and nothing of ours links it. Our kernels go into
-# its sources. The record goes into the wheel, so that it can never describe another library than
-# the one beside it.
+# llama.cpp's `common` is half of the compile time, and nothing of ours links it. Our kernels go
+# into its sources. The record goes into the wheel, so that it can never describe another library
+# than the one beside it.
 CMAKE_HOOK = """
 set(LLAMA_BUILD_COMMON OFF)
 execute_process(

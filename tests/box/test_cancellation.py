@@ -129,7 +129,7 @@ def check_outcome(victim: Asked, state: str, way: str) -> None:
     if way == "disconnect":
         assert victim.errors == []
         return
-    code, status = {"deadline": ("deadline_exceeded", 504), "operator": ("cancelled", 499)}[way]
+    code, status = {"deadline": ("deadline_exceeded", 408), "operator": ("cancelled", 499)}[way]
     assert [error["code"] for error in victim.errors] == [code]
     assert "error" in victim.events[-1]
     assert victim.status == (200 if victim.body["stream"] else status)

@@ -33,7 +33,7 @@ def failing(fault: ApiError, *, after: int = 1) -> Any:
     ("fault", "status"),
     [
         (EngineFailed("it crashed", code="engine_crashed"), 500),
-        (DeadlineExceeded("too late", code="deadline_exceeded"), 504),
+        (DeadlineExceeded("too late", code="deadline_exceeded"), 408),
         (Unavailable("stopping", code="shutting_down"), 503),
     ],
 )
@@ -54,7 +54,7 @@ async def test_a_fault_is_one_typed_error(tmp_path: Path, fault: ApiError, statu
     ("reason", "status", "code"),
     [
         ("cancelled", 499, "cancelled"),
-        ("deadline", 504, "deadline_exceeded"),
+        ("deadline", 408, "deadline_exceeded"),
         ("error", 500, "failed"),
     ],
 )

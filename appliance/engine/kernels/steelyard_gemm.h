@@ -24,13 +24,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 warns of the undefined operands in its own intrinsics.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 namespace steelyard {
 
 constexpr int ROWS = 16;        // rows per tile: the 32-bit lanes of a register
@@ -300,9 +293,5 @@ inline bool enabled() {
 }
 
 } // namespace steelyard
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 #endif
