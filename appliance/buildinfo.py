@@ -30,6 +30,8 @@ class BuildInfo:
     """`on`, `off` (the CPU has AMX, the build does not use it) or `absent`."""
     openmp: str = UNKNOWN
     """`ON`, or `OFF`: then ggml uses threads of its own."""
+    kernels: str = UNKNOWN
+    """`on`: with our own in ggml's sources; `off`: they failed the self-test here."""
     fingerprint: str = UNKNOWN
     """Names the wheel in the cache."""
 
@@ -37,7 +39,8 @@ class BuildInfo:
         """One line for `--version`, logs and `/props`."""
         return (
             f"llama.cpp {self.llama_commit} (llama-cpp-python {self.package_version}, "
-            f"{self.backend}, {self.compiler}, AMX {self.amx}, OpenMP {self.openmp})"
+            f"{self.backend}, {self.compiler}, AMX {self.amx}, OpenMP {self.openmp}, "
+            f"kernels {self.kernels})"
         )
 
 

@@ -20,6 +20,9 @@ from appliance.engine.messages import (
 )
 
 _REAP_S = 5.0
+_SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+"""How long OpenMP's threads (GCC's, clang's) spin before they sleep, unless the operator says
+otherwise. Measured in docs/operating.md."""
 
 
 class _Link(asyncio.Protocol):
@@ -110,8 +113,12 @@ class EngineChild:
 
 def _environment() -> dict[str, str]:
     """OpenBLAS (inside NumPy) would keep threads that the engine never uses. ggml would have a
-    debugger look at an engine whose assertion failed, for seconds in which clients wait."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GGML_NO_BACKTRACE": "1"}
+    debugger look at an engine whose assertion failed, for seconds in which clients wait. And
+    OpenMP's threads would spin for milliseconds at each of some 400 barriers a token: where
+    another program has one of the cores, they would spin away the time in which it could let go.
+    """
+    fixed = {"OPENBLAS_NUM_THREADS": "1", "GGML_NO_BACKTRACE": "1"}
+    return {**_SPINNING, **os.environ, **fixed}
 
 
 def describe_exit(status: int) -> str:

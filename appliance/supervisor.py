@@ -63,13 +63,7 @@ class EngineCannotStart(Exception):
 class Supervisor:
     """Owns the engine child and the tickets. All methods belong to one event loop."""
 
-    def __init__(
-        self,
-        load: Load,
-        policy: Policy,
-        *,
-        log_level: str = "info",
-    ) -> None:
+    def __init__(self, load: Load, policy: Policy, *, log_level: str = "info") -> None:
         self.snapshot = EngineSnapshot()
         self._load = load
         self._policy = policy

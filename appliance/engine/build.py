@@ -68,8 +68,10 @@ def ensure(env: Mapping[str, str], cache: Path) -> None:
     nvcc = _nvcc(target.backend, env)
     for choice in attempts(toolchain.choose(cpu, toolchain.find_compilers(env))):
         _say(choice.line())
-        if _provide(Plan(target, choice, nvcc), cache, env):
-            return None
+        for kernels in (True, False):
+            if _provide(Plan(target, choice, nvcc, kernels), cache, env):
+                return None
+            _say("once more, without our kernels" if kernels else "that was not their fault")
     raise BuildError(NO_BUILD)
 
 
@@ -157,7 +159,7 @@ def _provide(plan: Plan, cache: Path, env: Mapping[str, str]) -> bool:
         _say("self-test passed")
         return True
     _reject(fault)
-    if plan.choice.amx == "on":  # there is another build to fall back to, so this one can be left
+    if plan.kernels or plan.choice.amx == "on":  # another build follows, so this one can be left
         (folder / "fault").write_text(fault)
     return False
 

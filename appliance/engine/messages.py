@@ -111,7 +111,6 @@ class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
     """Prompt tokens per step, at most, while others decode."""
     mlock: bool = False
     lora: tuple[tuple[str, float], ...] = ()
-    max_waiting: int = 4096
 
 
 Command = Submit | Cancel | Ping | Pause | Shutdown | Load

@@ -37,8 +37,6 @@ from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.step import Engine
 
 TITLE = "steelyard: engine"
-EXIT_REFUSED = 3
-"""llama.cpp cannot run this model or these settings: starting again will not help."""
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 20
 
@@ -106,7 +104,8 @@ def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner
     def lltokenizer() -> LLTokenizer:
         return runner.vocab.lltokenizer()
 
-    _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs
+    # Built now, not in the middle of others' answers.
+    _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs, lltokenizer()
     return Engine(runner, scheduler, lltokenizer, publish), runner
 
 
@@ -141,7 +140,7 @@ def run(connection: socket.socket) -> int:
         return 0
     except EngineError as error:
         channel.send(Fatal(str(error)))
-        return EXIT_REFUSED
+        return 1
     except (OutOfStep, Exception) as error:
         traceback.print_exc()
         channel.send(Fatal(f"the engine's loop failed: {type(error).__name__}: {error}"))

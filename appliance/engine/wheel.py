@@ -43,10 +43,12 @@ BACKENDS = {"cpu": (), "cuda": ("-DGGML_CUDA=ON",)}
 # than the one beside it.
 CMAKE_HOOK = """
 set(LLAMA_BUILD_COMMON OFF)
-execute_process(
-  COMMAND "{python}" "{patch}" "${{CMAKE_CURRENT_SOURCE_DIR}}" COMMAND_ERROR_IS_FATAL ANY)
 cmake_language(DEFER CALL configure_file "{folder}/build.json.in" "{folder}/build.json" @ONLY)
 install(FILES "{folder}/build.json" DESTINATION "${{SKBUILD_PLATLIB_DIR}}/llama_cpp")
+"""
+KERNELS_HOOK = """
+execute_process(
+  COMMAND "{python}" "{patch}" "${{CMAKE_CURRENT_SOURCE_DIR}}" COMMAND_ERROR_IS_FATAL ANY)
 """
 
 # Of all that the kernel lists, what a compiler can use: the rest may change with a kernel update.
@@ -96,6 +98,8 @@ class Plan:
     target: Target
     choice: Choice
     nvcc: str = ""
+    kernels: bool = True
+    """With ours in ggml's sources."""
 
     def options(self) -> tuple[str, ...]:
         """For CMake."""
@@ -106,8 +110,9 @@ class Plan:
     def fingerprint(self) -> str:
         """Names the wheel: everything that can change it."""
         compiler = self.choice.compiler.name
-        parts = (self.target, compiler, self.nvcc, self.choice.flags, self.options(), kernels())
-        return digest(*parts)
+        ours = kernels() if self.kernels else ()
+        options = (self.choice.flags, self.options())
+        return digest(self.target, compiler, self.nvcc, *options, ours)
 
     def record(self) -> dict[str, str]:
         """What `appliance.buildinfo` reads; CMake fills in whether it found OpenMP."""
@@ -119,6 +124,7 @@ class Plan:
             "flags": " ".join((*self.choice.flags, *self.options())),
             "amx": self.choice.amx,
             "openmp": "@GGML_OPENMP_ENABLED@",
+            "kernels": "on" if self.kernels else "off",
             "fingerprint": self.fingerprint(),
             "target": self.target.digest(),
         }
@@ -165,8 +171,9 @@ def compile_into(folder: Path, plan: Plan, tools: Path, env: Mapping[str, str]) 
     """Builds the wheel. Its record is written last, so that a cut build leaves no wheel."""
     with tempfile.TemporaryDirectory(prefix="steelyard-build-") as name:
         work = Path(name)
+        hook = CMAKE_HOOK + (KERNELS_HOOK if plan.kernels else "")
         patch = KERNELS / "patch.py"
-        hook = CMAKE_HOOK.format(folder=work, python=sys.executable, patch=patch)
+        hook = hook.format(folder=work, python=sys.executable, patch=patch)
         (work / "hook.cmake").write_text(hook)
         (work / "build.json.in").write_text(json.dumps(plan.record(), indent=1))
         command = [str(tools / "python"), *PIP_WHEEL, "-r", str(LOCK), "-w", str(work)]

@@ -199,9 +199,23 @@ class Machine:
 def test_a_build_with_amx_that_crashes_is_replaced_and_not_tried_again(tmp_path, monkeypatch):
     machine = Machine(monkeypatch, AMX, crashing=("on",))
     build.ensure({}, tmp_path)
-    assert (machine.record["amx"], machine.tests) == ("off", ["on", "off"])
+    assert (machine.record["amx"], machine.tests) == ("off", ["on", "on", "off"])
     build.ensure({}, tmp_path)
-    assert machine.tests == ["on", "off"]
+    assert machine.tests == ["on", "on", "off"]
+
+
+def test_kernels_that_fail_on_this_cpu_are_left_out(tmp_path, monkeypatch):
+    machine = Machine(monkeypatch, PLAIN, crashing=("absent",))
+    answers = iter(["our kernels compute logits that are off by 3.000 on this CPU", None])
+    monkeypatch.setattr(build, "self_test", lambda choice, backend: next(answers))
+    build.ensure({}, tmp_path)
+    assert machine.record["kernels"] == "off"
+
+
+def test_logits_that_differ_by_rounding_agree_and_others_do_not():
+    stock = "llama.cpp says\nlogits: 1.0000 -2.0000\n"
+    assert build.disagreement("logits: 1.0100 -2.0300\n", stock) is None
+    assert "off by 1.000" in (build.disagreement("logits: 2.0000 -2.0000\n", stock) or "")
 
 
 def test_a_build_that_never_works_is_an_error_and_is_not_left_installed(tmp_path, monkeypatch):

@@ -309,6 +309,42 @@ def test_youngest_is_preempted_and_resumes_with_its_tokens() -> None:
     assert young.tokens == answer_to((2,) * 10, 20)
 
 
+def test_urgent_prompt_takes_cells_from_one_that_decodes_in_the_same_step() -> None:
+    simulation = Simulation(make_scheduler(n_cells=40, step_tokens=16, prefill_tokens=8))
+    (later,) = simulation.add(make_submit("later", (1,) * 8, 30, priority=1))
+    simulation.step()
+    (urgent,) = simulation.add(make_submit("urgent", (2,) * 30, 2))
+    plan = simulation.step()
+    while not plan.preempted:
+        plan = simulation.step()
+    assert [chunk.sequence for chunk in plan.chunks] == [urgent]
+    assert later.state is State.WAITING
+    simulation.run(most=60)
+    assert later.tokens == answer_to((1,) * 8, 30)
+
+
+def test_newcomer_displaces_nothing_that_runs_nor_the_prefix_it_reuses() -> None:
+    simulation = Simulation(make_scheduler(n_cells=64))
+    simulation.add(make_submit("cached", (1,) * 30, 1))
+    simulation.run(most=5)
+    simulation.add(make_submit("running", (2,) * 29, 5))
+    simulation.step()
+    simulation.add(make_submit("new", (1,) * 15 + (3,) * 25, 1))
+    while simulation.scheduler.running or simulation.scheduler.waiting:
+        assert simulation.step().preempted == 0
+    assert [s.request.id for s in simulation.finished] == ["cached", "running", "new"]
+
+
+def test_small_requests_do_not_overtake_a_big_one_for_ever() -> None:
+    simulation = Simulation(make_scheduler(n_cells=64))
+    simulation.add(make_submit("running", (1,) * 10, 5))
+    simulation.step()
+    simulation.add(make_submit("big", (2,) * 60, 1))
+    simulation.add(make_submit("small", (3,) * 4, 1))
+    simulation.run(most=20)
+    assert [s.request.id for s in simulation.finished] == ["running", "big", "small"]
+
+
 def test_request_that_needs_the_whole_pool_gets_it() -> None:
     simulation = Simulation(make_scheduler(n_cells=64))
     simulation.add(make_submit("before", (1,) * 20, 2))
