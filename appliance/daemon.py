@@ -231,8 +231,13 @@ class Daemon:
         """False when told to stop before they were ready: a large model takes minutes."""
         self._take_signals()
         self._supervisor.on_give_up = self._on_give_up
-        starting = asyncio.gather(self._supervisor.start(), self._preparer.start())
+        starting = asyncio.gather(
+            self._supervisor.start(), self._preparer.start(), return_exceptions=True
+        )
         if await self._until_told(starting):
+            for failure in starting.result():
+                if failure is not None:
+                    raise failure  # the engine's first: it knows best what is wrong with a model
             return True
         _log.warning("told to stop before the box was ready")
         starting.cancel()

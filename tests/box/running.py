@@ -94,7 +94,7 @@ class RunningBox:
     def engine(self) -> psutil.Process:
         """The engine child that runs now."""
         children = psutil.Process(self.process.pid).children(recursive=True)
-        return next(child for child in children if "steelyard: engine" in " ".join(child.cmdline()))
+        return next(child for child in children if title_of(child) == "steelyard: engine")
 
     def slots(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.http.get("/slots").json()
@@ -117,6 +117,14 @@ class RunningBox:
         """SIGTERM, as systemd does it; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
+
+
+def title_of(process: psutil.Process) -> str:
+    """Its command line as `ps` shows it; empty for one that is dead but not yet reaped."""
+    try:
+        return " ".join(process.cmdline()).strip()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _merged(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
