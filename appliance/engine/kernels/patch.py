@@ -61,6 +61,24 @@ EDITS = (
             }
 """,
     ),
+    # ggml converts the masks of a whole tile of cells, row by row, before it sees that none counts.
+    Edit(
+        CPU / "ops.cpp",
+        "            // skip the tile entirely if all the masks are -inf",
+        """            if (mask) {
+                const char * const rows = (const char *)mask->data + iq1 * mask->nb[1] +
+                    (iq2 % mask->ne[2]) * mask->nb[2] + (iq3 % mask->ne[3]) * mask->nb[3];
+                bool visible = false;
+                for (int tq = 0; tq < tile_rows && !visible; tq++) {
+                    const uint16_t * row = (const uint16_t *)(rows + tq * mask->nb[1]);
+                    visible = steelyard::next_visible(row, ic, ic + kv_tile) < ic + kv_tile;
+                }
+                if (!visible) {
+                    continue;
+                }
+            }
+""",
+    ),
 )
 
 
