@@ -181,7 +181,7 @@ class Runner:
 
     @property
     def context(self) -> Any:
-        """For samplers of llama.cpp's own, which read the logits through it."""
+        """llama.cpp's own, for tests that compare its cache with our account of it."""
         return self._context
 
     def probe(self) -> list[tuple[int, float]]:

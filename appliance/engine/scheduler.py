@@ -51,6 +51,7 @@ class Scheduler:
         self._lookups: dict[int, Lookup] = {}
         self._trees: dict[str, PrefixTree] = {}
         self._residents: dict[int, Sequence] = {}
+        # One for each that may run or be kept: a newcomer always finds one free.
         self._ids = list(range(limits.max_sequences + limits.cached_sequences - 1, -1, -1))
         self._places = list(range(limits.max_sequences - 1, -1, -1))
         self._order = 0
@@ -250,7 +251,7 @@ class Scheduler:
         if source is not None and length > 0:
             self._reuse(sequence, source, length)
         else:
-            sequence.seq_id = self._take_id()
+            sequence.seq_id = self._ids.pop()
         first_time = sequence.times.started == 0.0
         if first_time:
             sequence.times.started = now
@@ -276,16 +277,11 @@ class Scheduler:
             return
         if source.seq_id in self.cached:
             self.cached.move_to_end(source.seq_id)
-        sequence.seq_id = self._take_id(kept=source.seq_id)
+        sequence.seq_id = self._ids.pop()
         sequence.cells = source.cells[:length]
         self.pool.share(sequence.cells)
         sequence.computed = length
         self._moves.append(Copy(source.seq_id, sequence.seq_id, length))
-
-    def _take_id(self, kept: int = -1) -> int:
-        if not self._ids:
-            self._evict(kept)
-        return self._ids.pop()
 
     # -- making room -----------------------------------------------------------------------------
 
@@ -301,9 +297,9 @@ class Scheduler:
                 return False
         return True
 
-    def _evict(self, kept: int = -1) -> None:
-        seq_id = next(seq_id for seq_id in self.cached if seq_id != kept)
-        self._drop(self.cached.pop(seq_id), pinned=False)
+    def _evict(self) -> None:
+        _, oldest = self.cached.popitem(last=False)
+        self._drop(oldest, pinned=False)
         self._evicted += 1
 
     def _preempt(self, sequence: Sequence) -> None:
