@@ -213,9 +213,24 @@ def test_kernels_that_fail_on_this_cpu_are_left_out(tmp_path, monkeypatch):
 
 
 def test_logits_that_differ_by_rounding_agree_and_others_do_not():
-    stock = "llama.cpp says\nlogits: 1.0000 -2.0000\n"
-    assert build.disagreement("logits: 1.0100 -2.0300\n", stock) is None
-    assert "off by 1.000" in (build.disagreement("logits: 2.0000 -2.0000\n", stock) or "")
+    stock = "llama.cpp says\nlogits: 1.0 -2.0 4.0\nlogits: 0.5 1.5 -3.0\n"
+    rounded = "logits: 1.2 -2.3 4.1\nlogits: 0.5 1.4 -3.2\n"
+    assert build.disagreement(rounded, stock) is None
+    for wrong in ("1.0 4.0 -2.0", "1.0 -2.0 nan", "1.0 -2.0 inf"):
+        found = build.disagreement(f"logits: 1.0 -2.0 4.0\nlogits: {wrong}\n", stock)
+        assert found is not None
+
+
+def test_a_self_test_that_compares_nothing_is_no_proof():
+    empty = "logits: 0.0 0.0 0.0\n"
+    assert "same logit" in (build.disagreement(empty, empty) or "")
+    with pytest.raises(AssertionError):
+        build.disagreement("", "")
+
+
+def test_the_self_test_computes_logits_that_tell_tokens_apart():
+    choice = toolchain.Choice(Compiler("cc", "c++", "cc", "kept", True), "absent", "")
+    assert build.self_test(choice, "cpu") is None
 
 
 def test_a_build_that_never_works_is_an_error_and_is_not_left_installed(tmp_path, monkeypatch):

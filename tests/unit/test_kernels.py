@@ -15,6 +15,7 @@ from appliance.engine.kernels import patch
 KERNELS = Path(patch.__file__).parent
 GEMM_CHECK = Path(__file__).with_name("gemm_check.cpp")
 MASK_CHECK = Path(__file__).with_name("mask_check.cpp")
+ATTENTION_CHECK = Path(__file__).with_name("attention_check.cpp")
 FLAGS = {
     "plain": ("-mno-avx512f",),
     "avx512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni", "-mf16c", "-mfma"),
@@ -33,7 +34,7 @@ def run(tmp_path: Path) -> Run:
     def compile_and_run(source: Path, flags: str) -> str:
         program = tmp_path / "check"
         command = [compiler, "-std=c++17", "-O2", *FLAGS[flags], f"-I{KERNELS}", str(source)]
-        command += ["-o", str(program)]
+        command += ["-pthread", "-o", str(program)]
         subprocess.run(command, check=True, capture_output=True, text=True)
         return subprocess.run([program], check=True, capture_output=True, text=True).stdout
 
@@ -71,6 +72,31 @@ def test_without_avx512_the_products_are_left_out(run: Run) -> None:
 @pytest.mark.parametrize("flags", ["plain", *(["avx512"] if _has_vnni() else [])])
 def test_the_next_visible_cell_is_found_wherever_it_is(run: Run, flags: str) -> None:
     assert re.fullmatch(r"tried \d{5,} wrong 0\n", run(MASK_CHECK, flags))
+
+
+def test_attention_equals_its_definition_with_any_number_of_threads(run: Run) -> None:
+    if not _has_vnni():
+        assert run(ATTENTION_CHECK, "plain") == "left out\n"
+        return
+    lines = run(ATTENTION_CHECK, "avx512").splitlines()
+    checked = [re.fullmatch(r"(\S+) worst=(\S+) same=(\d)", line) for line in lines]
+    assert len(checked) == 15
+    for found in checked:
+        assert found is not None, lines
+        assert float(found[2]) < 5e-6, found[0]
+        assert found[3] == "1", found[0]
+
+
+def test_without_avx512_attention_is_left_out(run: Run) -> None:
+    assert run(ATTENTION_CHECK, "plain") == "left out\n"
+
+
+def test_ggml_plans_the_memory_that_attention_takes() -> None:
+    header = (KERNELS / "steelyard_flash.h").read_text()
+    numbers = {name: re.search(rf"\b{name} = (\d+);", header) for name in ("PIECES", "HEAD")}
+    pieces, head = (found[1] for found in numbers.values() if found)
+    planned = next(edit.text for edit in patch.EDITS if edit.file.name == "ggml-cpu.c")
+    assert f"sizeof(float)*{pieces}*neq2*({head} + DV)" in planned
 
 
 def test_an_edit_goes_in_front_of_its_line() -> None:

@@ -11,7 +11,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CPU = Path("ggml/src/ggml-cpu")
-HEADERS = ("steelyard_gemm.h", "steelyard_attention.h")
+HEADERS = (
+    "steelyard_switch.h",
+    "steelyard_gemm.h",
+    "steelyard_attention.h",
+    "steelyard_flash.h",
+    "steelyard_ggml.h",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,26 @@ EDITS = (
 #endif
 """,
     ),
-    Edit(CPU / "ops.cpp", '#include "ops.h"', '#include "steelyard_attention.h"\n'),
+    Edit(
+        CPU / "ops.cpp",
+        '#include "ops.h"',
+        '#include "steelyard_attention.h"\n#include "steelyard_ggml.h"\n',
+    ),
+    Edit(
+        CPU / "ops.cpp",
+        "    const bool kv_is_f32_or_f16 = (k->type == GGML_TYPE_F32 || k->type == GGML_TYPE_F16);",
+        """\
+    if (steelyard::flash_attention(params, dst)) {
+        return;
+    }
+""",
+    ),
+    # PIECES, and HEAD in front of each: see steelyard_flash.h.
+    Edit(
+        CPU / "ggml-cpu.c",
+        "                        cur += MAX(prefill, decode);",
+        "                        decode = MAX(decode, sizeof(float)*64*neq2*(16 + DV));\n",
+    ),
     Edit(
         CPU / "ops.cpp",
         "            const float mv = mp ? slope*GGML_CPU_FP16_TO_FP32(mp[ic]) : 0.0f;",

@@ -11,12 +11,14 @@
 // Q4_1: u is the nibble, m_x is stored. Q8_0: u = q + 128 and so m_x = -128 * d_x.
 //
 // patch.py adds the call to ggml's llamafile_sgemm; what is not taken here goes on to ggml's own
-// code. STEELYARD_KERNELS=off in the environment turns it off, to compare or to rule it out.
+// code.
 
 #pragma once
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__) && defined(__F16C__)
 #define STEELYARD_GEMM 1
+
+#include "steelyard_switch.h"
 
 #include <immintrin.h>
 
@@ -282,14 +284,6 @@ bool multiply(int ith, int nth, int64_t m, int64_t n, int64_t k, const void *A, 
     for (int64_t t = count * ith / nth; t < end; ++t)
         product.rows(x + t * ROWS * lda, C + t * ROWS);
     return true;
-}
-
-inline bool enabled() {
-    static const bool on = [] {
-        const char *value = std::getenv("STEELYARD_KERNELS");
-        return !value || std::strcmp(value, "off") != 0;
-    }();
-    return on;
 }
 
 } // namespace steelyard
