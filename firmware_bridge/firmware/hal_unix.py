@@ -1,0 +1,121 @@
+"""The hardware, simulated under MicroPython's unix port: the line is stdin and stdout, which must
+be a raw terminal with O_NONBLOCK set (firmware_bridge/simulation.py makes one).
+
+STEELYARD_BOARD_TEMPERATURE   the CPU's temperature over time: `0:45,5:85` (seconds, °C)
+STEELYARD_BOARD_BUTTON        when the button is pressed and for how long: `1.0:0.1` (seconds)
+STEELYARD_BOARD_STATE         file that stands for the flash; without it a reset forgets all
+STEELYARD_BOARD_SPEED         the board's seconds per second of the host
+STEELYARD_BOARD_OFF_MS        how long a power cycle keeps the host off
+"""
+
+import json
+import os
+import select
+import sys
+import time
+
+from firmware_bridge import messages as m
+from firmware_bridge.firmware.plant import Plant, parse_script
+from firmware_bridge.firmware.schema import FAN0, FAN1, REFERENCE
+from firmware_bridge.firmware.watchdog import POWER_OFF_MS
+
+CHUNK = 512
+PLANT_US = 10_000
+
+
+class Hal:
+    uid = b"simulate"
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.power_off_ms = int(os.getenv("STEELYARD_BOARD_OFF_MS") or POWER_OFF_MS)
+        self._speed = float(os.getenv("STEELYARD_BOARD_SPEED") or 1)
+        self._state = os.getenv("STEELYARD_BOARD_STATE")
+        self._presses = parse_script(os.getenv("STEELYARD_BOARD_BUTTON") or "-1:0")
+        script = parse_script(os.getenv("STEELYARD_BOARD_TEMPERATURE") or "0:45")
+        self._plant = Plant(script, self.random32())
+        self._last = time.ticks_us()
+        self._elapsed = 0
+        self._plant_us = 0
+        self._poll = select.poll()
+        self._poll.register(sys.stdin, select.POLLIN)
+        self.reset_cause = m.RESET_OTHER if self.load() else m.RESET_POWER
+        self._plant.update(0)
+
+    def now_us(self) -> int:
+        ticks = time.ticks_us()
+        self._elapsed += time.ticks_diff(ticks, self._last)
+        self._last = ticks
+        return self._elapsed if self._speed == 1 else int(self._elapsed * self._speed)
+
+    def wait(self, us: int) -> None:
+        if us > 0:
+            time.sleep_us(min(1000, int(us / self._speed)))
+
+    def read(self) -> bytes:
+        if not self._poll.poll(0):
+            return b""
+        try:
+            data = sys.stdin.buffer.read(CHUNK)
+        except OSError:
+            data = b""
+        self.alive = data != b""
+        return data or b""
+
+    def write(self, data: bytes) -> int:
+        try:
+            return sys.stdout.buffer.write(data) or 0
+        except OSError:
+            return 0
+
+    def sample(self, rows, offset: int) -> None:
+        self._plant.sample(rows, offset)
+
+    def reference(self) -> tuple[int, int] | None:
+        return REFERENCE, self._plant.truth
+
+    def temperature(self) -> int | None:
+        seconds = self.now_us() / 1e6
+        self._plant.down = self.button()
+        self._plant.update(seconds)
+        return self._plant.temperature
+
+    def fan_speed(self, fan: int) -> int | None:
+        return int(self._plant.speed[fan])
+
+    def drive(self, output: int, value: int) -> None:
+        if output in (FAN0, FAN1):
+            self._plant.duty[output] = value
+
+    def relay(self, on: bool) -> None:
+        self._plant.relay = on
+
+    def pulse_power_button(self) -> None:
+        pass
+
+    def button(self) -> bool:
+        seconds = self.now_us() / 1e6
+        return any(begin <= seconds < begin + length for begin, length in self._presses)
+
+    def feed(self) -> None:
+        """The board's own watchdog; a process has none."""
+
+    def random32(self) -> int:
+        return int.from_bytes(os.urandom(4), "little")
+
+    def load(self) -> dict:
+        try:
+            with open(self._state) as file:
+                return json.load(file)
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def save(self, kept: dict) -> None:
+        if not self._state:
+            return
+        try:
+            with open(self._state + ".new", "w") as file:
+                json.dump(kept, file)
+            os.rename(self._state + ".new", self._state)
+        except OSError:
+            return  # as a worn-out flash
