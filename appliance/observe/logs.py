@@ -3,18 +3,21 @@
 import logging
 import queue
 import sys
-import time
+import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from logging.handlers import QueueHandler, QueueListener
 
-import msgspec
-
 from appliance.config import LoggingConfig
+from appliance.logformat import formatter, hand_down
 
 QUEUE = 10_000
 """Lines; beyond it they are dropped and counted."""
-
-_encode = msgspec.json.Encoder().encode
+KEPT = 2000
+"""Lines that can be looked at over HTTP: an hour of a quiet box."""
+_CHARS = 4000
+"""Of one line that is kept."""
 
 
 class DroppingHandler(QueueHandler):
@@ -29,42 +32,67 @@ class DroppingHandler(QueueHandler):
             self.dropped += 1
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One log line. `seq` rises by one with every line."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+    seq: int
+    wall_s: float
+    level: int
+    logger: str
+    text: str
+
+
+class Ring(logging.Handler):
+    """Keeps the newest lines. Written by the log's own thread, read by any."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        super().__init__()
+        self._lines: deque[Line] = deque(maxlen=kept)
+        self._guard = threading.Lock()
+        self._seq = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
         if record.exc_text:
-            line["exception"] = record.exc_text
-        return _encode(line).decode()
+            text = f"{text}\n{record.exc_text}"
+        text = text[:_CHARS].replace("\r", "\\r").replace("\n", "\\n")
+        with self._guard:
+            self._seq += 1
+            self._lines.append(Line(self._seq, record.created, record.levelno, record.name, text))
+
+    def lines(
+        self, *, level: int, part: str = "", after: int | None = None, limit: int = KEPT
+    ) -> tuple[list[Line], int]:
+        """Lines of at least `level` that hold `part`, oldest first: the first `limit` after line
+        `after`, or the newest. And the seq to go on after."""
+        with self._guard:
+            kept, newest = list(self._lines), self._seq
+        part = part.casefold()
+        found = [
+            line
+            for line in kept
+            if line.level >= level
+            and (after is None or line.seq > after)
+            and (not part or part in line.text.casefold() or part in line.logger.casefold())
+        ]
+        if after is None or len(found) <= limit:
+            return found[-limit:], newest
+        return found[:limit], found[limit - 1].seq
 
 
-class TextFormatter(logging.Formatter):
-    """Time, level and text; line breaks inside a message are shown, never made."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
-        line = f"{_time(record)} {record.levelname.lower():7} {record.name}: {message}"
-        return f"{line}\n{record.exc_text}" if record.exc_text else line
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
+RECENT = Ring()
+"""The daemon's own lines; those of its children go to standard error alone."""
 
 
 def configure(config: LoggingConfig) -> Callable[[], None]:
     """Sends all log lines to standard error from now on. Returns what ends it, flushed."""
     lines: queue.Queue[logging.LogRecord] = queue.Queue(QUEUE)
     writer = logging.StreamHandler(sys.stderr)
-    writer.setFormatter(JsonFormatter() if config.json else TextFormatter())
+    writer.setFormatter(formatter(json=config.json))
+    hand_down(json=config.json)
     handler = DroppingHandler(lines)
-    listener = QueueListener(lines, writer)
+    listener = QueueListener(lines, RECENT, writer)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())

@@ -4,11 +4,14 @@
 What the engine counts is read from its last snapshot, so a scrape never waits for the engine.
 """
 
+import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
@@ -21,7 +24,14 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from appliance.observe.hostsensors import HostSensors
+from appliance.observe.pulse import Pulse
+from appliance.observe.sensormetrics import SensorMetrics
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
+
+if TYPE_CHECKING:
+    from appliance.ledger.rows import Costs
+    from appliance.ledger.writer import LedgerSnapshot
 
 # One more series per metric, which no dashboard of ours reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -54,7 +64,14 @@ class Metrics:
         model: str,
         engine: Callable[[], EngineSnapshot] = EngineSnapshot,
         queue: Callable[[], QueueSnapshot] = QueueSnapshot,
+        currency: str = "USD",
+        ledger: "Callable[[], LedgerSnapshot] | None" = None,
+        certificate_s: Callable[[], float] | None = None,
+        sensors: HostSensors | None = None,
     ) -> None:
+        """`currency` is in the name of the cost counter. Without a `ledger` there are no metrics
+        of it."""
+        self.pulse = Pulse()
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Snapshots(engine, queue))
@@ -63,6 +80,19 @@ class Metrics:
         self.requests = Counter(
             "steelyard:requests", "Requests answered.", ("route", "outcome"), registry=registry
         )
+        self._cost = Counter(
+            f"llm_token_cost_{currency.lower()}",
+            "Standard cost of requests since the daemon started.",
+            ("model", "stage", "tenant"),
+            registry=registry,
+        )
+        registry.register(_Ledger(ledger))
+        registry.register(SensorMetrics(sensors or HostSensors()))
+        Gauge(
+            "steelyard:tls_certificate_expires_seconds",
+            "Until the TLS certificate ends; NaN without TLS.",
+            registry=registry,
+        ).set_function(certificate_s or (lambda: math.nan))
         self.ttft = _histogram(registry, "time_to_first_token_seconds", _TTFT)
         self.inter_token = _histogram(registry, "inter_token_latency_seconds", _BETWEEN)
         self.queue_time = _histogram(registry, "request_queue_time_seconds", _REQUEST)
@@ -74,6 +104,15 @@ class Metrics:
         """Every request, whatever it was."""
         self.requests.labels(route, outcome).inc()
 
+    def first_token(self, ms: float, now: float) -> None:
+        """A request's first token, as soon as there is one."""
+        self.pulse.ttft.add(ms, now)
+
+    def between(self, seconds: float, now: float) -> None:
+        """From one token of a stream to the next."""
+        self.inter_token.observe(seconds)
+        self.pulse.between.add(seconds * 1000, now)
+
     def generated(
         self,
         *,
@@ -82,6 +121,7 @@ class Metrics:
         queue_s: float,
         ttft_s: float,
         latency_s: float,
+        now: float,
     ) -> None:
         """A request that reached the model."""
         self.prompt_tokens.observe(prompt_tokens)
@@ -89,6 +129,12 @@ class Metrics:
         self.queue_time.observe(queue_s)
         self.ttft.observe(ttft_s)
         self.latency.observe(latency_s)
+        self.pulse.latency.add(latency_s * 1000, now)
+
+    def cost(self, model: str, tenant: str, costs: "Costs") -> None:
+        """A request's cost, when its final row is made."""
+        for stage in ("prefill", "decode", "cached", "idle"):
+            self._cost.labels(model, stage, tenant).inc(getattr(costs, stage) / 1e9)
 
     def text(self) -> bytes:
         """The exposition, in Prometheus' text format."""
@@ -138,7 +184,33 @@ class _Snapshots:
         yield states
 
 
+class _Ledger:
+    """The ledger's state as metrics."""
+
+    def __init__(self, ledger: "Callable[[], LedgerSnapshot] | None") -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._ledger() if self._ledger is not None else None
+        yield CounterMetricFamily(
+            "steelyard:usage_unrecorded",
+            "Final rows that the ledger could not take. Anything but 0 is a defect.",
+            now.set_apart if now is not None else 0,
+        )
+        for name, about, value in _ledger_gauges(now) if now is not None else ():
+            yield GaugeMetricFamily(name, about, value)
+
+
 _Row = tuple[str, str, float]
+
+
+def _ledger_gauges(now: "LedgerSnapshot") -> Iterator[_Row]:
+    yield "steelyard:ledger_up", "1 while the ledger can be written.", float(now.ok)
+    yield "steelyard:ledger_rows", "Entries ever chained.", now.rows
+    yield "steelyard:ledger_queued", "Rows not yet on disk.", now.waiting
+    yield "steelyard:ledger_commit_seconds", "The last commit.", now.commit_ms / 1000
+    intact = float(not now.chain_broken)
+    yield "steelyard:ledger_chain_ok", "1 while the chain's end is what it should be.", intact
 
 
 def _counters(engine: EngineSnapshot) -> Iterator[_Row]:

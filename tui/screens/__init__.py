@@ -1,0 +1,1 @@
+"""The nine screens: from what the box told to lines of cells. None of them knows a terminal."""

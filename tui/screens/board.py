@@ -1,0 +1,131 @@
+"""Screen 6: what measures the box. A table once something does; till then, why there is none."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from appliance.frames import Live, Sensor
+from tui import figures
+from tui.lines import Line, columns, fill, line, paint, wrap
+from tui.screen import Effect, Go, Hint, Screen
+from tui.view import View
+
+_WIDTHS = (16, 10, 10, 10)
+_SENSOR_WIDTHS = (34, 10, 12)
+_SPARK = 30
+"""Cells of a curve at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A number of `live` that a sensor gives."""
+
+    name: str
+    """Its word is `board.<name>`."""
+    band: str
+    field: str
+    unit: str
+    scale: float = 1.0
+    """From the field's unit to the one shown."""
+
+
+READINGS = (
+    Reading("temperature", "temp", "temp_c", "C"),
+    Reading("power", "power", "power_w", "W"),
+    Reading("energy", "j_per_tok", "j_per_tok", "J/tok"),
+    Reading("watchdog", "dog_left", "dog_left_ms", "s", 1e-3),
+)
+
+
+class Board(Screen):
+    number: ClassVar[int] = 6
+    name: ClassVar[str] = "board"
+
+    def body(self, view: View) -> list[Line]:
+        live = view.live
+        if live is None:
+            lines = [line(f" {view.words('frame.no_data', view.foreign(view.url))}")]
+        elif _measured(live) or _sensors(view):
+            lines = _table(view, live)
+        else:
+            lines = _empty(view, live)
+        lines = fill([(), *lines], view.width, view.body_height)
+        return [paint(row, "dim") for row in lines] if view.stale else lines
+
+    def hints(self, view: View) -> list[Hint]:
+        return [("Enter", view.words("board.hint_setup"))]
+
+    def press(self, key: str, view: View) -> Effect | None:
+        return Go(9) if key == "enter" else None
+
+
+def _measured(live: Live) -> bool:
+    """Whether anything on this screen is known."""
+    known = (getattr(live, reading.field) is not None for reading in READINGS)
+    return live.board_state != "none" or any(known)
+
+
+def _empty(view: View, live: Live) -> list[Line]:
+    """One sentence, what the box says of it, and the key that leads on."""
+    texts = [view.words("board.empty")]
+    if detail := _said(view):
+        texts.append(view.words("board.says", view.foreign(detail)))
+    texts.append(view.words("board.leads"))
+    return [line(f" {row}") for text in texts for row in wrap(text, view.width - 2)]
+
+
+def _said(view: View) -> str:
+    steps = view.state.setup if view.state is not None else ()
+    return next((step.detail for step in steps if step.step == "board"), "")
+
+
+def _table(view: View, live: Live) -> list[Line]:
+    words = view.words
+    titles = (words("board.sensor"), words("board.reading"), words("board.band"), "")
+    head = (*paint(columns(titles, _WIDTHS, "<><<"), "bold"), *line(f" {words('board.past')}"))
+    state = words.or_else(f"board.state_{live.board_state}", view.foreign(live.board_state))
+    rows = [_row(view, live, reading) for reading in READINGS]
+    sensors = [_sensor(view, sensor) for sensor in _sensors(view)]
+    return [
+        head,
+        *rows,
+        (),
+        line(words("board.board", state)),
+        *([(), *sensors] if sensors else []),
+    ]
+
+
+def _sensors(view: View) -> list[Sensor]:
+    """All that the box has, those that tell something first."""
+    sensors = view.state.sensors if view.state is not None else ()
+    return sorted(sensors, key=lambda sensor: sensor.quality != "ok")
+
+
+def _sensor(view: View, sensor: Sensor) -> Line:
+    """Name, number, the sensor's own band, and where it comes from or why it is not known."""
+    value = sensor.value if sensor.quality == "ok" else None
+    texts = (
+        view.foreign(sensor.name),
+        figures.with_unit(value, view.foreign(sensor.unit)),
+        figures.bounds(sensor.lo, sensor.hi),
+    )
+    about = view.foreign(f"{sensor.source} {sensor.why}".strip())
+    row = (*columns(texts, _SENSOR_WIDTHS, "<><"), *line(f" {about}"))
+    return paint(row, "bold") if figures.outside(value, sensor.lo, sensor.hi) else row
+
+
+def _row(view: View, live: Live, reading: Reading) -> Line:
+    """Name, number with its unit, band, place in it, and the last minute where it is kept."""
+    value = _scaled(getattr(live, reading.field), reading)
+    lo, hi = (_scaled(bound, reading) for bound in view.band(reading.band))
+    shown = figures.with_unit(value, reading.unit)
+    spark = figures.spark(
+        view.past.get(reading.field, ()), min(_SPARK, view.width - 51), view.ascii
+    )
+    name = view.words(f"board.{reading.name}")
+    texts = (name, shown, figures.bounds(lo, hi), figures.band(value, lo, hi))
+    row = (*columns(texts, _WIDTHS, "<><<"), *line(f" {spark}"))
+    return paint(row, "bold") if figures.outside(value, lo, hi) else row
+
+
+def _scaled(value: float | None, reading: Reading) -> float | None:
+    return None if value is None else value * reading.scale
