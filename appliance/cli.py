@@ -4,17 +4,25 @@ small ones answer at once. A failure is one clear message and an exit code, neve
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from appliance import __version__
+from appliance.commands.audit import audit_group
+from appliance.commands.configured import config_option
+from appliance.commands.cost import cost_group
+from appliance.commands.keys import keys_group, tenants_group
+from appliance.commands.requests import NotDone, requests_group
+from appliance.commands.status import status_command
+from appliance.commands.tls import tls_group
+from appliance.commands.tui import tui_command
+from appliance.commands.usage import usage_command
 
 if TYPE_CHECKING:
-    from appliance.accounts.keys import Key, KeyStore
+    from appliance.accounts.keys import KeyStore
     from appliance.config import Config
 
 FAILED = 1
@@ -48,13 +56,27 @@ def run(args: Sequence[str]) -> int:
 def _report(error: Exception) -> int:
     """Say what went wrong and what to do, on standard error."""
     from appliance.accounts.keys import KeysError
+    from appliance.accounts.prices import PricesError
+    from appliance.accounts.sums import BadReport
     from appliance.config import ConfigError
     from appliance.gguf import BadModel
+    from appliance.ledger.errors import LedgerError
+    from appliance.tls.errors import TlsError
 
     if isinstance(error, ConfigError):
         click.echo(f"steelyard: the configuration cannot be used:\n{error}", err=True)
         return USAGE
-    if isinstance(error, KeysError | BadModel | _Refusal):
+    if isinstance(
+        error,
+        _Refusal
+        | NotDone
+        | KeysError
+        | BadModel
+        | LedgerError
+        | PricesError
+        | BadReport
+        | TlsError,
+    ):
         click.echo(f"steelyard: {error}", err=True)
         return FAILED
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -93,15 +115,6 @@ def steelyard() -> None:
     """An on-prem LLM box that tells what a request will cost before it runs."""
 
 
-def _config_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--config",
-        "file",
-        type=click.Path(path_type=Path),
-        help="TOML file. Default: $STEELYARD_CONFIG, else /etc/steelyard/steelyard.toml.",
-    )(command)
-
-
 def _load(file: Path | None, **options: object) -> "Config":
     """The configuration; options named `section__key` win where they are given."""
     from appliance.config import load
@@ -117,7 +130,7 @@ def _keys(config: "Config") -> "KeyStore":
 
 
 @steelyard.command("serve")
-@_config_option
+@config_option
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="TCP port.")
 @click.option("--model", help="GGUF file to serve.")
@@ -145,7 +158,7 @@ def _refuse_open_box(config: "Config", keys: "KeyStore") -> None:
 
 
 @steelyard.command("selftest")
-@_config_option
+@config_option
 @click.option("--model", help="GGUF file to test.")
 def selftest_command(file: Path | None, model: str | None) -> int:
     """Load the model in a child process and prove one decode."""
@@ -175,7 +188,7 @@ def config_check(file: Path | None) -> None:
 
 
 @config_group.command("show")
-@_config_option
+@config_option
 def config_show(file: Path | None) -> None:
     """Print what is in effect as TOML; defaults are commented out."""
     from appliance.config import effective
@@ -192,70 +205,12 @@ def config_docs(target: Path) -> None:
     target.write_text(reference(), encoding="utf-8")
 
 
-@steelyard.group("keys")
-def keys_group() -> None:
-    """Make, list and revoke API keys. A running daemon follows at once."""
-
-
-@keys_group.command("create")
-@click.argument("name")
-@click.option(
-    "--scope",
-    "scopes",
-    type=click.Choice(["infer", "metrics", "admin"]),
-    multiple=True,
-    default=["infer"],
-    show_default=True,
-    help="What the key may do; may be given several times.",
-)
-@click.option(
-    "--expires", type=click.DateTime(["%Y-%m-%d"]), help="Last day on which it is good (UTC)."
-)
-@_config_option
-def keys_create(
-    name: str, scopes: tuple[str, ...], expires: datetime | None, file: Path | None
-) -> None:
-    """Make a key and print its secret, which nothing can show again."""
-    secret = _keys(_load(file)).create(name, scopes, expires.date() if expires else None)
-    click.echo(secret)
-    click.echo(
-        f"Key {name} may: {', '.join(sorted(set(scopes)))}. It is not shown again.", err=True
-    )
-
-
-@keys_group.command("list")
-@_config_option
-def keys_list(file: Path | None) -> None:
-    """Show all keys; secrets are not kept."""
-    from datetime import UTC
-
-    keys = _keys(_load(file)).list()
-    if not keys:
-        click.echo("No keys. `steelyard keys create NAME --scope infer` makes one.", err=True)
-        return
-    today = datetime.now(UTC).date()
-    rows = [("ID", "NAME", "SCOPES", "CREATED", "EXPIRES", "STATE")]
-    rows += [_row(key, live=key.live(today)) for key in keys]
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    for row in rows:
-        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
-
-
-def _row(key: "Key", *, live: bool) -> tuple[str, str, str, str, str, str]:
-    return (
-        key.id,
-        key.name,
-        ",".join(sorted(key.scopes)),
-        f"{key.created:%Y-%m-%d}",
-        str(key.expires or "never"),
-        "valid" if live else "expired",
-    )
-
-
-@keys_group.command("revoke")
-@click.argument("name")
-@_config_option
-def keys_revoke(name: str, file: Path | None) -> None:
-    """Remove the key of that NAME (or id) for good."""
-    key = _keys(_load(file)).revoke(name)
-    click.echo(f"Revoked {key.name} ({key.id}).", err=True)
+steelyard.add_command(audit_group)
+steelyard.add_command(cost_group)
+steelyard.add_command(keys_group)
+steelyard.add_command(tenants_group)
+steelyard.add_command(usage_command)
+steelyard.add_command(requests_group)
+steelyard.add_command(status_command)
+steelyard.add_command(tls_group)
+steelyard.add_command(tui_command)

@@ -7,38 +7,46 @@ gets an error event; then the sockets close and the children end. A second signa
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import logging
 import math
+import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import uvicorn
 import uvloop
 
 from appliance import __version__, buildinfo
+from appliance.accounting import Accounting, Unrecorded
+from appliance.accounts.cost import Costing, PrefillPace, Rates
 from appliance.accounts.keys import FILE_NAME, KeyStore
+from appliance.accounts.usage import quotas_of
 from appliance.admission import Admission
 from appliance.api.app import create_app
 from appliance.api.box import Box
+from appliance.api.connections import watch_peers
 from appliance.api.protocol import bounded
+from appliance.assembly import preparer_of, supervisor_of
 from appliance.banner import banner, base_url
 from appliance.config import Config, is_loopback
-from appliance.engine.messages import Load
 from appliance.errors import Unavailable
+from appliance.ledger.books import Books, Identity, boot_id, texts_of
+from appliance.ledger.entry import Energy
+from appliance.ledger.errors import LedgerError
+from appliance.ledger.rows import RequestRow
 from appliance.models import ModelFile, check
 from appliance.observe import logs
+from appliance.observe.hostsensors import HostSensors, readers_of_machine
 from appliance.observe.metrics import Metrics
-from appliance.prepare.client import PrepareError, Preparer
-from appliance.prepare.messages import PrepareLimits
-from appliance.prepare.template import CHATML
+from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
-from appliance.supervisor import EngineCannotStart, Policy, Supervisor
-from appliance.threads import usable_cores
-from appliance.watchdog import Tolerance
+from appliance.supervisor import EngineCannotStart
+from appliance.tls import TlsError, TlsState, in_clear, tls_on
 
 _log = logging.getLogger(__name__)
 
@@ -57,13 +65,12 @@ class CannotServe(Exception):
 def serve(config: Config) -> int:
     """Runs the box until SIGTERM, SIGINT or the engine's end; returns the exit status. Raises
     BadModel and KeysError before anything is started."""
-    config.server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     stop_logs = logs.configure(config.logging)
     try:
         with _only_daemon(config.server.state_dir):
             model = check(config)
             return uvloop.run(Daemon(config, model).run())
-    except (CannotServe, EngineCannotStart, PrepareError) as error:
+    except (CannotServe, EngineCannotStart, LedgerError, PrepareError, TlsError) as error:
         _log.critical("cannot serve: %s", error)
         return FAILED
     finally:
@@ -78,7 +85,7 @@ def selftest(config: Config) -> int:
 
 
 async def _selftest(config: Config, model: ModelFile) -> int:
-    supervisor = _supervisor(config, model)
+    supervisor = supervisor_of(config, model)
     try:
         await supervisor.start()
     except EngineCannotStart as error:
@@ -99,7 +106,7 @@ async def _selftest(config: Config, model: ModelFile) -> int:
 @contextlib.contextmanager
 def _only_daemon(state_dir: Path) -> Iterator[None]:
     """Two daemons on one state directory would both write its files."""
-    with open(state_dir / "daemon.lock", "w") as lock:
+    with _writable(state_dir / "daemon.lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -110,57 +117,17 @@ def _only_daemon(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def load_of(config: Config, path: Path) -> Load:
-    """The engine's orders, with what the configuration leaves to the box filled in."""
-    engine = config.engine
-    threads = engine.threads or usable_cores()
-    return Load(
-        model_path=str(path),
-        n_ctx=engine.context,
-        max_sequences=engine.max_sequences,
-        n_batch=engine.batch,
-        n_ubatch=engine.ubatch,
-        threads=threads,
-        threads_batch=engine.threads_batch or threads,
-        n_gpu_layers=engine.gpu_layers,
-        flash_attention=engine.flash_attention,
-        kv_type=engine.kv_type,
-        cached_sequences=engine.cached_sequences,
-        draft_tokens=engine.draft_tokens,
-        prefill_tokens=engine.prefill_tokens,
-        mlock=engine.mlock,
-        lora=tuple((adapter.path, adapter.scale) for adapter in config.model.lora),
-    )
-
-
-def _supervisor(config: Config, model: ModelFile) -> Supervisor:
-    engine = config.engine
-    policy = Policy(
-        running=Tolerance(engine.step_timeout_s, engine.memory_growth_mb << 20),
-        start_timeout_s=engine.start_timeout_s,
-        deaths=engine.restarts,
-        window_s=engine.restart_window_s,
-        require_gpu=engine.require_gpu,
-    )
-    return Supervisor(load_of(config, model.path), policy, log_level=config.logging.level)
-
-
-def _preparer(config: Config, model: ModelFile) -> Preparer:
-    limits = config.limits
-    return Preparer(
-        str(model.path),
-        PrepareLimits(
-            template_s=limits.template_s,
-            grammar_compile_s=limits.grammar_compile_s,
-            prepare_s=limits.prepare_s,
-            grammar_bytes=limits.grammar_bytes,
-            tools=limits.tools,
-            context=config.engine.context,
-            waiting=limits.queue_requests + config.engine.max_sequences,
-        ),
-        # The packaged model answers better without the system prompt in its own template.
-        model.chat_template or (CHATML if model.packaged else None),
-    )
+def _writable(path: Path) -> IO[str]:
+    """The file, made if missing. Raises CannotServe."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return open(path, "w", encoding="utf-8")
+    except OSError as error:
+        raise CannotServe(
+            f"{path} cannot be written ({error.strerror}), and so nothing can in server.state_dir: "
+            "check the directory's owner and permissions, and whether its file system is mounted "
+            "read-only (after a disk error Linux does that by itself; see `dmesg`)"
+        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -178,18 +145,28 @@ class Daemon:
         self._config = config
         self._model = model
         self._keys = KeyStore(config.server.state_dir / FILE_NAME)
-        self._supervisor = _supervisor(config, model)
-        self._preparer = _preparer(config, model)
+        self._tls = TlsState(config) if tls_on(config) else None
+        self._watching: asyncio.Task[None] | None = None
+        self._build = buildinfo.installed()
+        self._accounting = self._open_accounting()
+        journal_dir = self._accounting.journal_dir if self._accounting is not None else None
+        self._supervisor = supervisor_of(config, model, journal_dir)
+        self._preparer = preparer_of(config, model)
         self._admission = Admission(
             self._supervisor,
             max_requests=config.limits.queue_requests,
             max_tokens=config.limits.queue_tokens,
             max_running=config.engine.max_sequences,
         )
+        self._books: Books | None = None
+        readers = readers_of_machine() if config.sensors.enabled else ()
+        self._sensors = HostSensors(readers, poll_s=config.sensors.poll_s)
         self._signals = 0
         self._last_signal = -math.inf
         self._told = asyncio.Event()
         self._gave_up = False
+        self._end_feed: Callable[[], None] = lambda: None
+        """Consoles listen until they are told that the box stops."""
 
     async def run(self) -> int:
         """Startup, main loop, shutdown."""
@@ -197,19 +174,45 @@ class Daemon:
         try:
             if not await self._start_children():
                 return 0
+            if self._accounting is not None:
+                self._accounting.keep(lambda: self._supervisor.snapshot.pid)
             server, serving = await self._start_http(listener)
+            self._sensors.start(self._load)
             await self._announce(listener)
+            if self._tls is not None:
+                self._watching = asyncio.create_task(self._tls.watch(), name="tls")
             await self._until_told(serving)
             await self._drain()
+            self._end_feed()
             server.should_exit = True
             await serving
         finally:
             listener.close()
+            self._sensors.stop()
+            if self._watching is not None:
+                self._watching.cancel()
             await self._preparer.stop()
             await self._supervisor.stop()
+            await self._close_accounts()
         return GAVE_UP if self._gave_up else 0
 
     # -- startup ---------------------------------------------------------------------------------
+
+    def _open_accounting(self) -> Accounting | None:
+        """None when it is switched off, which only measurements should do. Raises LedgerError."""
+        if os.environ.get("STEELYARD_LEDGER") == "off":
+            _log.warning("the ledger is off (STEELYARD_LEDGER=off): nothing is counted")
+            return None
+        return Accounting(self._config.server.state_dir, self._config.ledger, self._identity(""))
+
+    def _identity(self, template: str) -> Identity:
+        return Identity(
+            model=self._model.name,
+            model_sha256=self._model.sha256,
+            template_sha256=hashlib.sha256(template.encode()).hexdigest(),
+            build=f"{__version__} llama.cpp {self._build.llama_commit}",
+            boot_id=boot_id(),
+        )
 
     def _listen(self) -> socket.socket:
         server = self._config.server
@@ -217,6 +220,7 @@ class Daemon:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        watch_peers(listener, self._config.limits.write_stall_s)
         try:
             listener.bind((host, server.port))
         except OSError as error:
@@ -247,10 +251,12 @@ class Daemon:
     async def _start_http(
         self, listener: socket.socket
     ) -> tuple[uvicorn.Server, asyncio.Task[None]]:
+        app = create_app(self._box())
+        self._end_feed = app.state.feed.end
         server = _Server(
             uvicorn.Config(
-                create_app(self._box()),
-                http=bounded(self._config.limits.header_bytes),
+                app,
+                http=bounded(self._config.limits, self._tls.context if self._tls else None),
                 loop="none",
                 ws="none",
                 lifespan="on",
@@ -271,13 +277,26 @@ class Daemon:
         return server, serving
 
     def _box(self) -> Box:
-        build = buildinfo.installed()
+        build = self._build
+        ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
+        template = self._preparer.snapshot().chat_template
+        self._books = Books(
+            ledger,
+            self._identity(template),
+            costing=Costing(Rates.of(self._config.cost), PrefillPace()),
+            texts=texts_of(self._config.ledger),
+            energy=self._energy,
+        )
         metrics = Metrics(
             version=__version__,
             llama_commit=build.llama_commit,
             model=self._model.name,
             engine=lambda: self._supervisor.snapshot,
             queue=lambda: self._supervisor.queue,
+            currency=self._config.cost.currency,
+            ledger=lambda: ledger.snapshot,
+            certificate_s=self._tls.seconds_left if self._tls else None,
+            sensors=self._sensors,
         )
         return Box(
             config=self._config,
@@ -287,9 +306,27 @@ class Daemon:
             admission=self._admission,
             model=self._model,
             metrics=metrics,
+            ledger=ledger,
+            books=self._books,
+            tls=self._tls,
+            sensors=self._sensors,
+            quotas=quotas_of(self._keys.path),
             started_at=time.time(),
             version=__version__,
             llama_commit=build.llama_commit,
+        )
+
+    def _load(self) -> tuple[int, bool]:
+        """For the sensors: device time so far, and whether requests run."""
+        stats, queue = self._supervisor.snapshot.stats, self._supervisor.queue
+        return round(stats.compute_seconds * 1e9), queue.running > 0
+
+    def _energy(self, row: RequestRow) -> Energy:
+        """What a request drew that ends now."""
+        return self._sensors.meter.claim(
+            device_ns=row.prefill_ns + row.decode_ns,
+            started=row.started_ns / 1e9,
+            now=time.monotonic(),
         )
 
     async def _announce(self, listener: socket.socket) -> None:
@@ -297,8 +334,14 @@ class Daemon:
         host, port = self._config.server.host, listener.getsockname()[1]
         secret = await asyncio.to_thread(self._keys.create_first)
         open_box = self._config.auth.loopback_open and is_loopback(host) and self._keys.empty
-        url = base_url(host, port)
-        print(banner(url, secret, self._model.name, key_needed=not open_box), flush=True)
+        tls, warning = self._tls, in_clear(self._config)
+        url = base_url(tls.name_for(host), port, tls=True) if tls else base_url(host, port)
+        ca, name = tls.ca if tls else None, self._model.name
+        print(
+            banner(url, secret, name, key_needed=not open_box, ca=ca, warning=warning), flush=True
+        )
+        if warning:
+            _log.warning("%s", warning)
         notify(f"READY=1\nSTATUS=serving {self._model.name} at {url}")
         _log.info("ready: serving %s at %s", self._model.name, url)
 
@@ -330,6 +373,13 @@ class Daemon:
         if doing.done():
             await doing
         return doing.done()
+
+    async def _close_accounts(self) -> None:
+        """After the engine: its last words are in."""
+        if self._books is not None:
+            self._books.close()
+        if self._accounting is not None:
+            await self._accounting.close()
 
     # -- shutdown --------------------------------------------------------------------------------
 

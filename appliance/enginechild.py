@@ -1,6 +1,7 @@
 """One life of the engine child, seen from the daemon."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -101,6 +102,11 @@ class EngineChild:
         """Ends the child at once, in whatever state it is (SIGKILL ends stopped ones too)."""
         if self._process.poll() is None:
             self._process.kill()
+
+    async def dead(self, timeout: float) -> None:
+        """Returns when it has exited, or after `timeout` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, timeout)
 
     async def reap(self, timeout: float = _REAP_S) -> int:
         """Its exit status, negative for a signal; kills it when it does not exit in time."""

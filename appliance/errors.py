@@ -43,6 +43,15 @@ class ApiError(Exception):
         }
 
 
+def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    """What an answer cost that was not completed, as a member of the error object."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+
+
 class BadRequest(ApiError):
     """The client's fault: 400, naming the field in `param`."""
 

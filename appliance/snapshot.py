@@ -60,3 +60,21 @@ def accumulate(past: Stats, now: Stats) -> Stats:
     """`now` with the counters of earlier children added; states are those of now."""
     added = {name: getattr(past, name) + getattr(now, name) for name in _COUNTERS}
     return msgspec.structs.replace(now, tokens_max=max(past.tokens_max, now.tokens_max), **added)
+
+
+class Unreported(msgspec.Struct, frozen=True):
+    """What an engine that died had computed after it last told its counters."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    predicted_tokens: int = 0
+
+
+def with_unreported(stats: Stats, more: Unreported) -> Stats:
+    """The counters of an engine that is gone, complete."""
+    return msgspec.structs.replace(
+        stats,
+        prompt_tokens=stats.prompt_tokens + more.prompt_tokens,
+        cached_tokens=stats.cached_tokens + more.cached_tokens,
+        predicted_tokens=stats.predicted_tokens + more.predicted_tokens,
+    )

@@ -1,10 +1,9 @@
-"""Keeps the engine child alive, and every request's fate clear when it is not.
+"""Keeps the engine child alive; `tickets.py` keeps every request's fate clear when it is not.
 
-Rules: a request that has started when the child dies gets one typed error, at once; one that was
-still waiting is sent to the next child. Death is noticed by the closed socket, a hang by silence
-(the child answers pings only between two steps), SIGSTOP and a leak by what the kernel says. Too
-many deaths within the window and the box gives up: the daemon then exits non-zero, so that what
-watches it (systemd, the board) can act.
+Rules: death is noticed by the closed socket, a hang by silence (the child answers pings only
+between two steps), SIGSTOP and a leak by what the kernel says. Too many deaths within the window
+and the box gives up: the daemon then exits non-zero, so that what watches it (systemd, the board)
+can act.
 """
 
 import asyncio
@@ -12,15 +11,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from appliance.deaths import Deaths
+from appliance.engine.journal import has_room
 from appliance.engine.messages import (
     Batch,
     Cancel,
-    Event,
     Fatal,
     Load,
     Pause,
@@ -34,8 +32,10 @@ from appliance.engine.messages import (
 )
 from appliance.enginechild import EngineChild, describe_exit
 from appliance.errors import ApiError, EngineFailed, Unavailable
-from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate
-from appliance.ticket import CancelReason, Ticket
+from appliance.ledger.recovery import Lost, read_lost
+from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate, with_unreported
+from appliance.ticket import Account, CancelReason, Ticket
+from appliance.tickets import Tickets
 from appliance.vitals import read_vitals
 from appliance.watchdog import Cause, Tolerance, Watchdog, lacks_gpu
 
@@ -43,6 +43,9 @@ _log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
 _GOODBYE_S = 2.0
+_NO_ROOM = "waits for disk space: its token journal needs some MiB in server.state_dir"
+_DEATH_S = 1.0
+"""A child that was sent SIGKILL runs no more; its exit may take longer with much memory to free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Supervisor:
         self._log_level = log_level
         self.on_give_up: Callable[[str], None] = lambda reason: None
         """Called once, when the engine cannot be kept alive."""
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets = Tickets(self._tell_cancel)
         self._child: EngineChild | None = None
         self._ready: asyncio.Future[Ready] | None = None
         self._ended = asyncio.Event()
@@ -88,26 +91,18 @@ class Supervisor:
     @property
     def tickets(self) -> Mapping[str, Ticket]:
         """The requests that have not ended."""
-        return MappingProxyType(self._tickets)
+        return self._tickets.open
 
     @property
     def queue(self) -> QueueSnapshot:
-        waiting = [t for t in self._tickets.values() if t.started_at is None]
-        oldest = min((t.submitted_at for t in waiting), default=0.0)
-        return QueueSnapshot(
-            running=len(self._tickets) - len(waiting),
-            waiting=len(waiting),
-            waiting_tokens=sum(len(t.request.prompt) for t in waiting),
-            oldest_wait_s=time.monotonic() - oldest if waiting else 0.0,
-        )
+        return self._tickets.queue
 
-    def submit(self, request: Submit) -> Ticket:
-        """Hands a request to the engine; while the child restarts, it waits. Raises Unavailable
-        when the box stops or has given up."""
+    def submit(self, request: Submit, account: Account | None = None) -> Ticket:
+        """Hands a request to the engine; while the child restarts, it waits. `account` hears what
+        becomes of it. Raises Unavailable when the box stops or has given up."""
         if self._stopping or self.snapshot.state == "failed":
             raise Unavailable("the box is shutting down", code="shutting_down")
-        ticket = Ticket(request, time.monotonic(), place=self._place, cancel=self._cancel)
-        self._tickets[request.id] = ticket
+        ticket = self._tickets.add(request, account)
         if self.snapshot.state == "ready":
             self._send(request)
         return ticket
@@ -125,17 +120,12 @@ class Supervisor:
         self._planned = True
         self._give_up(Cause("engine_restarted", f"was restarted: {reason}"))
 
-    def _place(self, ticket: Ticket) -> int:
-        order = (ticket.request.priority, ticket.submitted_at)
-        waiting = (t for t in self._tickets.values() if t.started_at is None and t is not ticket)
-        return sum(1 for t in waiting if (t.request.priority, t.submitted_at) < order)
-
-    def _cancel(self, ticket: Ticket, reason: CancelReason) -> None:
-        if self.snapshot.state == "ready":
-            self._send(Cancel(ticket.id, reason))
-        else:
-            ticket.end_unstarted(reason, time.monotonic())
-            self._forget(ticket)
+    def _tell_cancel(self, ticket: Ticket, reason: CancelReason) -> bool:
+        """False when no engine knows the ticket."""
+        if self.snapshot.state != "ready":
+            return False
+        self._send(Cancel(ticket.id, reason))
+        return True
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -158,13 +148,15 @@ class Supervisor:
         if self._child is not None:
             self._child.send(Shutdown())
             await self._child.reap(_GOODBYE_S)
-            self._child = None
+        lost = self._lost()
+        self._child = None
+        self._past = with_unreported(self.snapshot.stats, lost.unreported)
+        self.snapshot = replace(self.snapshot, stats=self._past)
+        self._tickets.settle(lost)
 
     def fail_all(self, error: ApiError) -> None:
         """Every open request ends with this error."""
-        for ticket in list(self._tickets.values()):
-            ticket.fail(error)
-            self._forget(ticket)
+        self._tickets.fail_all(error)
 
     async def _run(self) -> None:
         """One child after another."""
@@ -180,6 +172,7 @@ class Supervisor:
             if self._too_many_deaths():
                 return False
             await self._wait_before_start()
+            await self._wait_for_room()
             try:
                 await self._raise_child()
             except _Lost:
@@ -207,6 +200,7 @@ class Supervisor:
         _log.critical("giving up: %s", reason)
         self.snapshot = replace(self.snapshot, state="failed")
         self.fail_all(EngineFailed(reason, code="engine_failed"))
+        self._tickets.settle(Lost())
         self.on_give_up(reason)
         return True
 
@@ -215,8 +209,19 @@ class Supervisor:
         retry_at = now + self._deaths.backoff(now)
         self.snapshot = replace(self.snapshot, state="backoff", retry_at=retry_at)
         while (left := retry_at - time.monotonic()) > 0:
-            self._expire_waiting()
+            self._tickets.expire_waiting()
             await asyncio.sleep(min(left, WATCH_S))
+
+    async def _wait_for_room(self) -> None:
+        """A full disk is not the engine's fault: without a journal it could only die again."""
+        failed = self.snapshot.last_failure
+        while self._load.journal_dir and not has_room(self._load.journal_dir):
+            if self.snapshot.last_failure != _NO_ROOM:
+                _log.error("the engine %s", _NO_ROOM)
+                self.snapshot = replace(self.snapshot, last_failure=_NO_ROOM)
+            self._tickets.expire_waiting()
+            await asyncio.sleep(WATCH_S)
+        self.snapshot = replace(self.snapshot, last_failure=failed)
 
     async def _spawn(self) -> None:
         self._ended.clear()
@@ -243,7 +248,7 @@ class Supervisor:
             if time.monotonic() > give_up_at:
                 limit = self._policy.start_timeout_s
                 raise _Lost(Cause("engine_hung", f"was not ready within {limit:.0f} s"))
-            self._expire_waiting()
+            self._tickets.expire_waiting()
             await asyncio.wait([self._ready], timeout=WATCH_S / 5)
         self._welcome(self._ready.result())
 
@@ -261,7 +266,9 @@ class Supervisor:
         )
         if self.snapshot.paused:
             self._send(Pause(True))
-        for ticket in self._tickets.values():  # those that wait, in the order in which they came
+        for (
+            ticket
+        ) in self._tickets.open.values():  # those that wait, in the order in which they came
             self._send(ticket.request)
 
     # -- watching --------------------------------------------------------------------------------
@@ -303,7 +310,9 @@ class Supervisor:
         if self._child is not None:
             self._child.kill()
             self._child.mute()  # what it still says would be counted to the next one
-        self._past = self.snapshot.stats
+            await self._child.dead(_DEATH_S)
+        lost = self._lost()
+        self._past = with_unreported(self.snapshot.stats, lost.unreported)
         self.snapshot = replace(
             self.snapshot,
             state="backoff",
@@ -312,40 +321,20 @@ class Supervisor:
             last_failure=cause.message,
             stats=accumulate(self._past, Stats()),
         )
-        self._settle(cause)
-        if self._child is not None:
-            await self._child.reap()
-            self._child = None
+        self._tickets.engine_died(cause, lost)
+        child, self._child = self._child, None  # accounted for, should `stop` come now
+        if child is not None:
+            await child.reap()
 
     async def _cause_of_exit(self) -> Cause:
         assert self._child is not None
         return Cause("engine_crashed", describe_exit(await self._child.reap()))
 
-    def _settle(self, cause: Cause) -> None:
-        """Ends what had started, and what was cancelled: the next child must not run it. The rest
-        stays in the queue."""
-        message = f"the engine {cause.message} while it worked on this request; send it again"
-        started = [t for t in self._tickets.values() if t.started_at is not None]
-        # A request that was alone may be what killed the engine: SDKs must not send it at once
-        # again, and again, until the box gives up.
-        headers = {"x-should-retry": "false"} if len(started) == 1 else {}
-        for ticket in list(self._tickets.values()):
-            if ticket.started_at is not None:
-                ticket.fail(EngineFailed(message, code=cause.code, headers=headers))
-            elif ticket.cancelled is not None:
-                ticket.end_unstarted(ticket.cancelled, time.monotonic())
-            else:
-                continue
-            self._forget(ticket)
-
-    def _expire_waiting(self) -> None:
-        """Without a child, deadlines are ours to keep."""
-        now = time.monotonic()
-        for ticket in list(self._tickets.values()):
-            deadline = ticket.request.deadline
-            if deadline is not None and now >= deadline and ticket.started_at is None:
-                ticket.end_unstarted("deadline", now)
-                self._forget(ticket)
+    def _lost(self) -> Lost:
+        """What the child that is gone had written down."""
+        if self._child is None or not self._load.journal_dir:
+            return Lost()
+        return read_lost(self._load.journal_dir, self._child.pid, self.snapshot.stats)
 
     # -- what the child says ---------------------------------------------------------------------
 
@@ -354,7 +343,7 @@ class Supervisor:
         match report:
             case Batch():
                 for event in report.events:
-                    self._deliver(event)
+                    self._tickets.deliver(event)
                 self._note(report.stats, now)
             case Pong():
                 self.snapshot = replace(self.snapshot, slots=report.slots)
@@ -371,17 +360,6 @@ class Supervisor:
         self.snapshot = replace(
             self.snapshot, stats=accumulate(self._past, stats), last_progress=now
         )
-
-    def _deliver(self, event: Event) -> None:
-        ticket = self._tickets.get(event.id)
-        if ticket is None:
-            return
-        ticket.put(event)
-        if ticket.done:
-            self._forget(ticket)
-
-    def _forget(self, ticket: Ticket) -> None:
-        self._tickets.pop(ticket.id, None)
 
     def _send(self, command: Submit | Cancel | Ping | Pause) -> None:
         if self._child is not None:

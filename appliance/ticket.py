@@ -1,14 +1,36 @@
 """One request's hold on the engine, seen from the API: its events, its place, its cancellation."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from appliance.engine.messages import Counts, Delta, Event, Finished, Started, Submit
 from appliance.errors import ApiError
+from appliance.ledger.recovery import Recovered
 
 CancelReason = Literal["cancelled", "deadline"]
+Canceller = Literal["client", "operator", "box"]
+
+
+class Account(Protocol):
+    """What keeps the books of one request; `ledger.entry.Entry` is the real one. It hears every
+    event, also those that nobody reads."""
+
+    def event(self, event: Event) -> None: ...
+
+    def cancelled(self, by: str) -> None:
+        """Somebody (a `Canceller`) asked for its end."""
+        ...
+
+    def failed(self, error: ApiError) -> None:
+        """The client was told this; what the engine did for it is not known yet."""
+        ...
+
+    def settle(self, lost: Recovered | None) -> None:
+        """The engine is gone, and this is what its journal tells of a failed request."""
+        ...
 
 
 class Ticket:
@@ -24,11 +46,15 @@ class Ticket:
         *,
         place: Callable[["Ticket"], int],
         cancel: Callable[["Ticket", CancelReason], None],
+        account: Account | None = None,
     ) -> None:
         self.request = request
+        self.account = account
         self.id = request.id
         self.submitted_at = now
         self.started_at: float | None = None
+        self.first_at: float | None = None
+        """When its first tokens were reported."""
         self.generated = 0
         """Tokens that have been reported, all choices together."""
         self._place = place
@@ -72,10 +98,12 @@ class Ticket:
             return False
         return True
 
-    def cancel(self, reason: CancelReason = "cancelled") -> None:
+    def cancel(self, reason: CancelReason = "cancelled", by: Canceller = "operator") -> None:
         """Ends the request in whatever state; more than once is fine."""
         if self.cancelled is None and not self.done:
             self.cancelled = reason
+            if self.account is not None:
+                self.account.cancelled(by)
             self._cancel(self, reason)
 
     # -- for the supervisor ----------------------------------------------------------------------
@@ -84,10 +112,14 @@ class Ticket:
         """An event from the engine, or one that the supervisor makes in its stead."""
         if self.done:
             return
+        if self.account is not None:
+            self.account.event(event)
         if isinstance(event, Started):
             self.started_at = event.at
         elif isinstance(event, Delta):
             self.generated += len(event.token_ids)
+            if self.first_at is None:
+                self.first_at = time.monotonic()
         elif isinstance(event, Finished):
             self._open -= 1
         self._events.append(event)
@@ -97,6 +129,8 @@ class Ticket:
         """All open choices end with this error, after what has already arrived."""
         if not self.done:
             self._failure = error
+            if self.account is not None:
+                self.account.failed(error)
             self._arrived.set()
 
     def end_unstarted(self, reason: CancelReason, now: float) -> None:

@@ -1,306 +1,249 @@
-"""API keys: named, scoped, expiring; only their SHA-256 is stored.
+"""API keys: named, scoped, limited, expiring; only their SHA-256 is stored, in the ledger.
 
-`keys.json` is read again whenever it changes on disk, so a key made or revoked by the command line
-counts at once in a running daemon. Writers hold a file lock and replace the file whole. A damaged
-file lets nobody in.
+A key made, changed or revoked by the command line counts at once in a running daemon. Every change
+is a chained entry. A ledger that cannot be read lets nobody in.
 """
 
-import fcntl
-import hashlib
-import hmac
-import logging
-import os
-import re
-import secrets
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 
-log = logging.getLogger(__name__)
+from appliance.accounts.book import Book, Change, State
+from appliance.accounts.keyrow import (
+    BOX,
+    MOST_GRACE_S,
+    PREFIX,
+    SCOPES,
+    TENANT,
+    By,
+    Key,
+    KeyExists,
+    KeyFileError,
+    KeyRefused,
+    KeysError,
+    KeyUnknown,
+    LastAdmin,
+    Previous,
+    Scope,
+    Stored,
+    checked_name,
+    checked_scopes,
+    digest_of,
+    new_id,
+    new_secret,
+)
+from appliance.accounts.legacy import take_over
+from appliance.accounts.limits import NONE, Limits
+from appliance.accounts.tenants import Tenants
 
-Scope = Literal["infer", "metrics", "admin"]
-SCOPES: frozenset[str] = frozenset(get_args(Scope))
-FILE_NAME = "keys.json"
-PREFIX = "sk-steelyard-"
-SECRET_BYTES = 32
-FILE_BYTES = 16 * 1024 * 1024
-"""A larger key file is taken for damaged."""
-LOCK_WAIT_S = 5.0
-"""Writers hold the lock for milliseconds; longer means that one is stuck."""
+__all__ = [
+    "BOX", "FILE_NAME", "MOST_GRACE_S", "PREFIX", "SCOPES", "TENANT", "By", "Key", "KeyExists",
+    "KeyFileError", "KeyRefused", "KeyStore", "KeyUnknown", "KeysError", "LastAdmin", "Scope",
+]  # fmt: skip
 
-_NAME = re.compile(r"(?!k_)[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,62}[A-Za-z0-9])?")
-
-
-class KeysError(Exception):
-    """A change to the keys did not happen. Says why and what to do."""
-
-
-class KeyFileError(KeysError):
-    """The key file cannot be read or written."""
-
-
-class KeyRefused(KeysError):
-    """What was asked for is not possible: a bad name, a scope or key that does not exist."""
-
-
-class Key(msgspec.Struct, frozen=True):
-    """What is known of a key; never its secret."""
-
-    id: str
-    name: str
-    scopes: frozenset[Scope]
-    created: datetime
-    expires: date | None = None
-    """The last day on which it is good, in UTC."""
-
-    def live(self, today: date) -> bool:
-        return self.expires is None or today <= self.expires
+FILE_NAME = "ledger.sqlite"
+LOCAL = By()
+"""The box's own command line."""
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    name: str
-    scopes: frozenset[Scope]
-    sha256: str
-    created: datetime
-    expires: date | None = None
-
-    def public(self) -> Key:
-        return Key(self.id, self.name, self.scopes, self.created, self.expires)
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: Literal[1]
-    keys: tuple[_Stored, ...]
-
-
-_State = tuple[int, int, int, int]
-"""Both times in ns, size and inode: together they change with every change to the file."""
-_UNKNOWN: _State = (0, 0, 0, 0)
-"""Stands for a file that may be there but cannot be looked at."""
-
-
-def _today() -> date:
-    return datetime.now(UTC).date()
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class KeyStore:
-    """The keys of one state directory. Every method may be called from any thread."""
+    """The keys of one state directory. Every method may be called from any thread;
+    `authenticate`, `empty` and `problem` also from an event loop."""
 
-    def __init__(self, path: Path, today: Callable[[], date] = _today) -> None:
+    def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
         self.path = path
-        self._today = today
-        self._read: tuple[_State | None, tuple[_Stored, ...], str] = (None, (), "")
+        self._clock = clock
+        self._book = Book(path, time.time_ns)
+        self._taken_over = False
+        self._legacy_problem = ""
+        self.tenants = Tenants(self._book)
 
     @property
     def problem(self) -> str:
         """Why nobody can authenticate; empty when all is well."""
-        return self._current()[1]
+        return self._state().problem
 
     @property
     def empty(self) -> bool:
-        """No key with scope `infer` exists. An expired key still counts, and so does a damaged
-        file: neither may open the box to everybody."""
-        keys, problem = self._current()
-        return not problem and not any("infer" in key.scopes for key in keys)
+        """No key with scope `infer` exists. An expired key still counts, and so does a ledger that
+        cannot be read: neither may open the box to everybody."""
+        state = self._state()
+        return not state.problem and not any("infer" in lock.key.scopes for lock in state.locks)
 
     def has_live(self, scope: Scope) -> bool:
         """Whether anyone can authenticate for `scope` today."""
-        today = self._today()
-        return any(scope in key.scopes and key.public().live(today) for key in self._current()[0])
+        today = self.today()
+        locks = self._state().locks
+        return any(scope in lock.key.scopes and lock.key.live(today) for lock in locks)
+
+    def today(self) -> date:
+        return self._clock().astimezone(UTC).date()
 
     def list(self) -> tuple[Key, ...]:
-        """All keys, oldest first. Raises KeyFileError."""
-        return tuple(key.public() for key in self._usable())
+        """All keys, oldest first, those that were revoked among them. Raises KeyFileError."""
+        return tuple(key.public() for key in self._usable().keys)
+
+    def find(self, name_or_id: str) -> Key:
+        """Raises KeysError, also when there is none."""
+        return _found(self._usable(), name_or_id).public()
 
     def authenticate(self, secret: str) -> Key | None:
         """The live key with this secret. Takes the same time for every wrong one; never raises."""
-        digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-        found: _Stored | None = None
-        for key in self._current()[0]:
-            if hmac.compare_digest(digest, bytes.fromhex(key.sha256)):
-                found = key
-        return found.public() if found is not None and found.public().live(self._today()) else None
+        digest, now = digest_of(secret), self._clock()
+        found: Key | None = None
+        for lock in self._state().locks:
+            if lock.opens(digest, now):
+                found = lock.key
+        return found if found is not None and found.live(self.today()) else None
 
-    def create(self, name: str, scopes: Iterable[str], expires: date | None = None) -> str:
+    # -- changes: one transaction and one chained entry each --------------------------------------
+
+    def create(
+        self,
+        name: str,
+        scopes: Iterable[str],
+        expires: date | None = None,
+        *,
+        tenant: str = TENANT,
+        limits: Limits = NONE,
+        by: By = LOCAL,
+    ) -> str:
         """Add a key and return its secret, which nothing can show again. Raises KeysError."""
-        wanted = _checked_scopes(scopes)
-        if not _NAME.fullmatch(name):
-            raise KeyRefused(
-                f"{name!r} is no name for a key: use 1 to 64 letters, digits and . _ @ - or spaces "
-                "between them, not beginning with k_"
-            )
-        if expires is not None and expires < self._today():
+        if expires is not None and expires < self.today():
             raise KeyRefused(f"a key that expired on {expires} would never work: take a later day")
-        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        with self._locked():
-            keys = self._usable()
-            if any(key.name == name for key in keys):
-                raise KeyRefused(f"a key named {name!r} exists: revoke it first, or take another")
-            self._write((*keys, _stored(name, wanted, expires, secret, {key.id for key in keys})))
+        secret = new_secret()
+        key = Stored(
+            id="",
+            name=checked_name(name),
+            scopes=checked_scopes(scopes),
+            tenant=checked_name(tenant, "tenant"),
+            sha256=digest_of(secret).hex(),
+            created=self._clock().replace(microsecond=0),
+            created_by=by.operator or by.key_name,
+            created_from=by.host,
+            expires=expires,
+            limits=limits,
+        )
+        self._usable()
+        self._book.change(lambda state: _creation(state, key), by)
         return secret
 
     def create_first(self) -> str | None:
         """On a box without any key, make the key `admin` and return its secret, else None."""
         try:
-            return None if self._usable() else self.create("admin", ["admin"])
+            return None if self._usable().locks else self.create("admin", ["admin"], by=BOX)
         except KeyRefused:
             return None  # Another process made it in between.
 
-    def revoke(self, name_or_id: str) -> Key:
-        """Remove a key for good. Raises KeysError, also when there is none."""
-        with self._locked():
-            keys = self._usable()
-            for key in keys:
-                if name_or_id in (key.name, key.id):
-                    self._write(tuple(kept for kept in keys if kept is not key))
-                    return key.public()
-        raise KeyRefused(f"no key named {name_or_id!r}: `steelyard keys list` shows all")
+    def rotate(self, name_or_id: str, grace_s: float = 0, *, by: By = LOCAL) -> tuple[Key, str]:
+        """Give a key a new secret; the old one is good for `grace_s` more. Raises KeysError."""
+        if not 0 <= grace_s <= MOST_GRACE_S:
+            raise KeyRefused(f"the old secret can stay good for 0 to {MOST_GRACE_S} s")
+        secret, now = new_secret(), self._clock()
+        until = now + timedelta(seconds=grace_s)
 
-    def _usable(self) -> tuple[_Stored, ...]:
-        keys, problem = self._current()
-        if problem:
-            raise KeyFileError(problem)
-        return keys
+        def decide(state: State) -> Change:
+            key = _found(state, name_or_id, changing=True)
+            new = msgspec.structs.replace(
+                key,
+                sha256=digest_of(secret).hex(),
+                rotated=now.replace(microsecond=0),
+                previous=Previous(key.sha256, until) if grace_s else None,
+            )
+            return _change("key.rotate", new)
 
-    def _current(self) -> tuple[tuple[_Stored, ...], str]:
-        """The keys as they are on disk now, and what is wrong with the file, if anything."""
-        state = _state(self.path)
-        if state != self._read[0]:
-            self._reload(state)
-        return self._read[1], self._read[2]
+        return self._changed(decide, by), secret
 
-    def _reload(self, state: _State | None) -> None:
-        try:
-            self._read = (*_load(self.path), "")
-        except KeyFileError as error:
-            log.error("%s", error)
-            self._read = (state, (), str(error))
+    def set_limits(self, name_or_id: str, limits: Limits, *, by: By = LOCAL) -> Key:
+        """All limits of the key, in place of those it had. Raises KeysError."""
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone among all writers, in this and in other processes."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
-        try:
-            _take(lock, self.path)
-            yield
-        finally:
-            os.close(lock)
+        def decide(state: State) -> Change:
+            key = _found(state, name_or_id, changing=True)
+            return _change("key.limits", msgspec.structs.replace(key, limits=limits))
 
-    def _write(self, keys: tuple[_Stored, ...]) -> None:
-        """Replace the file whole, and on disk, before anyone is told."""
-        body = msgspec.json.format(msgspec.json.encode(_File(1, keys)), indent=1) + b"\n"
-        new = self.path.with_suffix(".new")
-        try:
-            new.unlink(missing_ok=True)
-            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as opened:
-                opened.write(body)
-                opened.flush()
-                os.fsync(handle)
-            new.replace(self.path)
-            _sync_directory(self.path.parent)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
+        return self._changed(decide, by)
 
+    def revoke(self, name_or_id: str, *, force: bool = False, by: By = LOCAL) -> Key:
+        """End a key for good; its name is free again. Raises KeysError: LastAdmin for the last
+        live admin key, unless `force`."""
+        now = self._clock().replace(microsecond=0)
 
-def _checked_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
-    wanted = frozenset(scopes)
-    if not wanted or wanted - SCOPES:
-        raise KeyRefused(f"a key needs one or more of the scopes {', '.join(sorted(SCOPES))}")
-    return msgspec.convert(wanted, frozenset[Scope])
+        def decide(state: State) -> Change:
+            key = _found(state, name_or_id, changing=True)
+            if not force and self._is_last_admin(state, key):
+                raise LastAdmin(
+                    f"{key.name!r} is the last valid key with scope admin: make another first, or "
+                    "force it"
+                )
+            return _change("key.revoke", msgspec.structs.replace(key, revoked=now, previous=None))
 
+        return self._changed(decide, by)
 
-def _stored(
-    name: str, scopes: frozenset[Scope], expires: date | None, secret: str, taken: set[str]
-) -> _Stored:
-    id = f"k_{secrets.token_hex(4)}"
-    while id in taken:
-        id = f"k_{secrets.token_hex(4)}"
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    now = datetime.now(UTC).replace(microsecond=0)
-    return _Stored(id, name, scopes, digest, now, expires)
+    def prune(self, before: date, *, by: By = LOCAL) -> tuple[Key, ...]:
+        """Drop the keys that were revoked before that day from the list. Raises KeysError."""
 
+        def old(key: Stored) -> bool:
+            return key.revoked is not None and key.revoked.astimezone(UTC).date() < before
 
-def _state(path: Path) -> _State | None:
-    """None means surely missing; what cannot be looked at must not pass for missing."""
-    try:
-        return _state_of(path.stat())
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return _UNKNOWN
+        gone = [key for key in self._usable().keys if old(key)]
+        ids = tuple(key.id for key in gone)
+        if ids:
+            change = Change("keys.prune", "", {"removed": ids}, removed=ids)
+            self._book.change(lambda _: change, by)
+        return tuple(key.public() for key in gone)
+
+    def _changed(self, decide: Callable[[State], Change], by: By) -> Key:
+        self._usable()
+        return self._book.change(decide, by).keys[0].public()
+
+    def _is_last_admin(self, state: State, key: Stored) -> bool:
+        today = self.today()
+        live = {lock.key.id for lock in state.locks if lock.key.live(today)
+                and "admin" in lock.key.scopes}  # fmt: skip
+        return live == {key.id}
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        if not self._taken_over:
+            try:
+                take_over(self._book)
+                self._taken_over = True
+            except KeyFileError as error:
+                return State(problem=str(error))
+        return self._book.state()
+
+    def _usable(self) -> State:
+        state = self._state()
+        if state.problem:
+            raise KeyFileError(state.problem)
+        return state
 
 
-def _state_of(found: os.stat_result) -> _State:
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+def _creation(state: State, key: Stored) -> Change:
+    if any(known.name == key.name for known in state.keys if known.revoked is None):
+        raise KeyExists(f"a key named {key.name!r} exists: revoke it first, or take another name")
+    made = msgspec.structs.replace(key, id=new_id(known.id for known in state.keys))
+    return _change("key.create", made)
 
 
-def _load(path: Path) -> tuple[_State | None, tuple[_Stored, ...]]:
-    """The file's state and keys; a missing file holds none. Raises KeyFileError."""
-    try:
-        with path.open("rb") as opened:
-            found = os.fstat(opened.fileno())
-            if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise _damaged(path, "others may write to it (chmod 600 it)")
-            body = opened.read(FILE_BYTES + 1)
-    except FileNotFoundError:
-        return None, ()
-    except OSError as error:
-        raise _damaged(path, error.strerror or str(error)) from error
-    return _state_of(found), _parse(path, body)
+def _change(action: str, key: Stored) -> Change:
+    return Change(action, key.id, {"key": key}, keys=(key,))
 
 
-def _parse(path: Path, body: bytes) -> tuple[_Stored, ...]:
-    if len(body) > FILE_BYTES:
-        raise _damaged(path, f"it is larger than {FILE_BYTES} bytes")
-    try:
-        keys = msgspec.json.decode(body, type=_File).keys
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
-    if any(not re.fullmatch(r"[0-9a-f]{64}", key.sha256) for key in keys):
-        raise _damaged(path, "a key's sha256 is not 64 hexadecimal digits")
-    return keys
-
-
-def _damaged(path: Path, why: str) -> KeyFileError:
-    return KeyFileError(
-        f"{path}: the key file cannot be used: {why}. Nobody can authenticate until it is restored "
-        "from a copy, or moved away to start with no keys"
-    )
-
-
-def _unwritable(path: Path, error: OSError) -> KeyFileError:
-    return KeyFileError(
-        f"{path}: cannot be written: {error.strerror or error}. Run as the user who owns "
-        f"{path.parent}, or set server.state_dir"
-    )
-
-
-def _take(lock: int, path: Path) -> None:
-    until = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise KeyFileError(f"{path}: another process keeps it locked; try again") from None
-            time.sleep(0.01)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _found(state: State, name_or_id: str, *, changing: bool = False) -> Stored:
+    """The key that has this name, else this id. Raises KeyUnknown."""
+    for key in state.keys:
+        if key.revoked is None and key.name == name_or_id:
+            return key
+    for key in state.keys:
+        if key.id == name_or_id and not (changing and key.revoked is not None):
+            return key
+    raise KeyUnknown(f"no key named {name_or_id[:80]!r}: `steelyard keys list` shows all")

@@ -1,7 +1,9 @@
-"""/admin/*: what an operator may do. Every change is a log line with the key's name."""
+"""/admin/*: what an operator may do. Every change is an entry of the ledger, and a log line."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import asdict
@@ -16,6 +18,9 @@ from appliance.api.replies import json_response
 from appliance.api.text_shapes import RestartRequest
 from appliance.api.trace import trace_of
 from appliance.errors import NotFound
+from appliance.ledger.books import printable
+from appliance.ledger.errors import LedgerError
+from appliance.ledger.rows import Action
 
 log = logging.getLogger("appliance.admin")
 
@@ -44,17 +49,15 @@ async def status(request: Request) -> Response:
 async def requests(request: Request) -> Response:
     """All requests that have not ended, in the order of their arrival."""
     box = box_of(request)
-    names = {key.id: key.name for key in _keys(box)}
-    found = [_row(ticket, names) for ticket in box.supervisor.tickets.values()]
+    found = [live_row(box, ticket) for ticket in box.supervisor.tickets.values()]
     return json_response({"requests": sorted(found, key=lambda row: row["age_s"], reverse=True)})
 
 
-def _keys(box: Box) -> tuple[Any, ...]:
-    return () if box.keys.problem else box.keys.list()
-
-
-def _row(ticket: Ticket, names: dict[str, str]) -> dict[str, Any]:
+def live_row(box: Box, ticket: Ticket) -> dict[str, Any]:
+    """A request that has not ended."""
     now, submit = time.monotonic(), ticket.request
+    keys = () if box.keys.problem else box.keys.list()
+    names = {key.id: key.name for key in keys}
     return {
         "id": ticket.id,
         "state": "waiting" if ticket.started_at is None else "running",
@@ -83,45 +86,92 @@ async def cancel(request: Request) -> Response:
             code="request_not_found",
         )
     ticket.cancel()
-    return _done(request, "cancelled", id=name)
+    return await _done(request, "request.cancel", "cancelled", target=name, id=name)
 
 
 async def drain(request: Request) -> Response:
     """Admit nothing new; what was admitted goes on."""
     box_of(request).admission.drain(True)
-    return _done(request, "draining")
+    return await _done(request, "box.drain", "draining")
 
 
 async def resume(request: Request) -> Response:
     """Admit again."""
     box_of(request).admission.drain(False)
-    return _done(request, "admitting")
+    return await _done(request, "box.resume", "admitting")
 
 
 async def hold(request: Request) -> Response:
     """Start no waiting request; what runs goes on, and new ones queue up."""
     box_of(request).supervisor.pause(True)
-    return _done(request, "holding")
+    return await _done(request, "queue.hold", "holding")
 
 
 async def release(request: Request) -> Response:
     """Start waiting requests again."""
     box_of(request).supervisor.pause(False)
-    return _done(request, "released")
+    return await _done(request, "queue.release", "released")
 
 
 async def restart(request: Request) -> Response:
     """Restart the engine child. Requests in flight end with an error, waiting ones go on."""
     box = box_of(request)
-    body = await read_body(request, box.config.limits.body_bytes)
+    limits = box.config.limits
+    body = await read_body(request, limits.body_bytes, limits.body_s)
     shape = RestartRequest()
     if body.strip():
         shape, _ = parse(RestartRequest, decode(body, box.config.limits.json_depth), report=False)
-    await box.supervisor.restart(shape.reason or "asked for by an operator")
-    return _done(request, "restarting")
+    reason = shape.reason or "asked for by an operator"
+    await box.supervisor.restart(reason)
+    return await _done(request, "engine.restart", "restarting", detail={"reason": reason})
 
 
-def _done(request: Request, what: str, **facts: str) -> Response:
+async def _done(
+    request: Request,
+    action: str,
+    what: str,
+    *,
+    target: str = "",
+    detail: Mapping[str, Any] | None = None,
+    **facts: str,
+) -> Response:
+    """Answers an operator's action, which is an entry of the ledger by then, or the answer says
+    that it is not: what keeps the ledger from being written must not keep operators from acting."""
+    recorded = await act(request, action, target, detail)
+    return json_response({"status": what, **facts, "recorded": recorded})
+
+
+async def act(
+    request: Request, action: str, target: str = "", detail: Mapping[str, Any] | None = None
+) -> bool:
+    """Chains what an operator did. False when the ledger cannot be written (the log has it)."""
+    row = action_row(request, action, target, detail)
+    words = f"{action} {target}".strip()
+    log.warning("%s by key %s, operator %s", words, row.key_name, row.operator or "-")
+    try:
+        await asyncio.wrap_future(box_of(request).ledger.act(row))
+    except LedgerError as error:
+        log.error("%s by key %s is in this log alone: %s", words, row.key_name, error)
+        return False
+    return True
+
+
+def action_row(
+    request: Request, action: str, target: str = "", detail: Mapping[str, Any] | None = None
+) -> Action:
+    """The entry of an operator's action: the key proves who it was, the header claims it."""
     trace = trace_of(request)
-    log.warning("%s by key %s (request %s) %s", what, trace.key_name, trace.request_id, facts or "")
-    return json_response({"status": what, **facts})
+    client = request.client
+    return Action(
+        wall_ns=time.time_ns(),
+        action=action,
+        target=target,
+        key_id=trace.key_id,
+        key_name=trace.key_name,
+        # Starlette reads headers as Latin-1; names come as UTF-8.
+        operator=printable(
+            request.headers.get("x-operator", "").encode("latin-1").decode("utf-8", "replace")
+        ),
+        host=client.host if client is not None else "",
+        detail=dict(detail or {}),
+    )

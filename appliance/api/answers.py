@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from appliance.api.digests import HEADER as DIGEST
 from appliance.engine.messages import Counts
 
 LOGPROB_FLOOR = -9999.0
@@ -152,6 +153,8 @@ class Answer(msgspec.Struct):
     metadata: Mapping[str, str] | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_progress: Progress | UnsetType = UNSET
+    digest: str | UnsetType = msgspec.field(default=UNSET, name=DIGEST)
+    """Of the choice that ends with this chunk; of all, comma-separated, beside `usage`."""
 
 
 def usage_of(prompts: Sequence[Sequence[Counts]]) -> Usage:
@@ -173,9 +176,10 @@ def timings_of(prompts: Sequence[Sequence[Counts]]) -> Timings:
     """Tokens are summed over all choices, times are those of the slowest."""
     usage = usage_of(prompts)
     every = [counts for choices in prompts for counts in choices]
+    cached = usage.prompt_tokens_details.cached_tokens
     timings = timings_from(
-        cached=usage.prompt_tokens_details.cached_tokens,
-        prompt=usage.prompt_tokens,
+        cached=cached,
+        prompt=cached + sum(map(_computed, prompts)),
         prompt_ms=max(counts.prompt_ms for counts in every),
         predicted=usage.completion_tokens,
         predicted_ms=max(counts.decode_ms for counts in every),
@@ -187,6 +191,13 @@ def timings_of(prompts: Sequence[Sequence[Counts]]) -> Timings:
         timings.draft_n = drafted
         timings.draft_n_accepted = sum(counts.accepted_tokens for counts in every)
     return timings
+
+
+def _computed(choices: Sequence[Counts]) -> int:
+    """Tokens of one prompt that were computed: counted once, though choices may share them, and
+    though a preempted one computes them again."""
+    wanted = choices[0].prompt_tokens - choices[0].cached_tokens
+    return min(wanted, sum(counts.prefill_tokens for counts in choices))
 
 
 def timings_from(

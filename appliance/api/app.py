@@ -1,5 +1,7 @@
 """The HTTP application: the table of routes on FastAPI, behind `Tracing` and `Guard`."""
 
+import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,14 +13,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
-from appliance.api.box import Box
+from appliance.api.boarding import caller_of
+from appliance.api.box import Box, box_of
 from appliance.api.embeddings import EncoderRoom
 from appliance.api.faults import on_fault, on_http_exception
+from appliance.api.feed import Feed
 from appliance.api.guard import Guard
 from appliance.api.logprobs import Pieces
 from appliance.api.openapi import described, document
+from appliance.api.passes import Pass
+from appliance.api.replays import replayer
 from appliance.api.routes import DOCS, ROUTES, Handler, Route, need_of
 from appliance.api.trace import Tracing, trace_of
+from appliance.api.watch import Watch
 from appliance.errors import ApiError, Forbidden
 
 
@@ -41,6 +48,8 @@ def create_app(box: Box) -> FastAPI:
     app.state.box = box
     app.state.pieces = Pieces(box.preparer)
     app.state.encoder_room = EncoderRoom(box.encoder)
+    app.state.replays = replayer(box)
+    app.state.feed = Feed(Watch(box))
     served = (*ROUTES, *DOCS) if box.config.api.docs else ROUTES
     for route in served:
         _add(app, route)
@@ -52,7 +61,10 @@ def create_app(box: Box) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.feed.start()
     yield
+    await app.state.feed.close()
+    await app.state.replays.close()
     app.state.encoder_room.close()
 
 
@@ -83,7 +95,17 @@ def _endpoint(route: Route) -> Handler:
         if trace.granted != route.need:
             raise Forbidden("this route is not open to the request", code="not_granted")
         trace.route = route.path.replace(":path", "")
-        return await route.handler(request)
+        try:
+            if route.generates:
+                trace.quota = Pass(box_of(request).quotas, trace.holder)
+                trace.quota.knock()
+            return await route.handler(request)
+        except ApiError as fault:
+            if route.generates and not trace.admitted:
+                box = box_of(request)
+                box.metrics.pulse.refuse(str(fault.code or fault.type), time.monotonic())
+                box.books.refuse(caller_of(trace, trace.route), fault)
+            raise
 
     endpoint.__name__ = route.handler.__name__
     endpoint.__doc__ = route.handler.__doc__
@@ -95,5 +117,5 @@ def _guarded(found: BaseRoute, served: tuple[Route, ...]) -> bool:
     if not isinstance(found, StarletteRoute):
         return False
     rows = [route for route in served if found.path in route.paths]
-    sample = found.path.replace("{id:path}", "x").replace("{id}", "x")
+    sample = re.sub(r"\{\w+(:path)?\}", "x", found.path)
     return bool(rows) and all(need_of(sample) == route.need for route in rows)

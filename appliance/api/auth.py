@@ -49,10 +49,10 @@ def is_local(host: str | None, headers: Headers) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def refuse(need: Need, *, key: Key | None, given: bool, open_here: bool) -> ApiError | None:
+def refuse(need: Need, *, key: Key | None, given: str | None, open_here: bool) -> ApiError | None:
     """Why the request may not go on; None when it may.
 
-    `given`: it carried a key, known or not. `open_here`: rule 3 holds for it.
+    `given`: the secret that it carried, known or not. `open_here`: rule 3 holds for it.
     """
     if need == "public" or (open_here and need != "admin"):
         return None
@@ -68,12 +68,16 @@ def refuse(need: Need, *, key: Key | None, given: bool, open_here: bool) -> ApiE
     )
 
 
-def _unknown(given: bool) -> Unauthorized:
-    why = (
-        "the key is not known here, was revoked or has expired"
-        if given
-        else "this needs a key: send it as 'Authorization: Bearer …' or 'X-Api-Key: …'"
-    )
+def _unknown(given: str | None) -> Unauthorized:
+    if given is None:
+        why = "this needs a key: send it as 'Authorization: Bearer …' or 'X-Api-Key: …'"
+    elif not given.isascii():
+        why = (
+            "the key holds a character that no key has, such as a letter of another script that "
+            "looks the same: copy it again from where it was made"
+        )
+    else:
+        why = "the key is not known here, was revoked or has expired"
     return Unauthorized(
         f"{why} (`steelyard keys create` makes one)",
         code="invalid_api_key",

@@ -36,8 +36,16 @@ NAME_CHARS = 64
 _decode = msgspec.json.Decoder().decode
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, at most `limit` bytes of it. Raises TooLarge, ClientGone."""
+async def read_body(request: Request, limit: int, within_s: float) -> bytes:
+    """The body, at most `limit` bytes of it. Raises TooLarge, TooSlow, ClientGone."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await _read(request, limit)
+    except TimeoutError:
+        raise TooSlow from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise await _too_large(request, limit)
@@ -132,7 +140,8 @@ def _inner(outer: object) -> Iterable[object]:
 async def read_shape(request: Request, kind: type[ShapeT]) -> tuple[ShapeT, tuple[str, ...]]:
     """The body as a `kind`, and the names of the fields that have no effect."""
     box = box_of(request)
-    body = await read_body(request, box.config.limits.body_bytes)
+    limits = box.config.limits
+    body = await read_body(request, limits.body_bytes, limits.body_s)
     if len(body) > OFF_LOOP_BYTES:
         return await asyncio.to_thread(_shape, box, kind, body)
     return _shape(box, kind, body)

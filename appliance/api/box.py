@@ -5,12 +5,27 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from appliance.accounts.keys import KeyStore
-from appliance.api.ports import Admission, Supervisor
+from appliance.accounts.quotas import Quotas
+from appliance.api.idempotency import Answers
+from appliance.api.ports import Admission, Ledger, Supervisor
 from appliance.config import Config
 from appliance.forecast.encoder import Encoder
+from appliance.ledger.books import Books
 from appliance.models import ModelFile
+from appliance.observe.hostsensors import HostSensors
 from appliance.observe.metrics import Metrics
 from appliance.prepare.client import Preparer
+from appliance.tls import TlsState
+
+
+@dataclass(frozen=True, slots=True)
+class Aboard:
+    """What is known of a live request beside its ticket."""
+
+    key_name: str
+    tenant: str
+    scenario: str
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +39,19 @@ class Box:
     admission: Admission
     model: ModelFile
     metrics: Metrics
+    ledger: Ledger
+    books: Books
     started_at: float
     """Wall clock, seconds since 1970."""
     version: str
     llama_commit: str
+    quotas: Quotas = field(default_factory=Quotas)
+    answers: Answers = field(default_factory=Answers)
+    tls: TlsState | None = None
     encoder: Encoder = field(default_factory=Encoder)
+    sensors: HostSensors = field(default_factory=HostSensors)
+    aboard: dict[str, Aboard] = field(default_factory=dict)
+    """The live requests by id."""
 
     @property
     def fingerprint(self) -> str:

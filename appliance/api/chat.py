@@ -12,6 +12,7 @@ from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.calls import CallsReader, ToolCalls
 from appliance.api.chat_shapes import ChatRequest, Templated
+from appliance.api.digests import HEADER, Digests
 from appliance.api.flight import Flight
 from appliance.api.gather import Gathered, gather
 from appliance.api.intake import Terms, check_bounds, embark, now_unix, resolve_model
@@ -33,7 +34,7 @@ async def chat_completions(request: Request) -> Response:
     prepared = await box.preparer.chat(job_of(shape))
     if terms.logprobs >= 0:
         await pieces_of(request).load()
-    flight = embark(box, request, trace, shape, terms, [prepared])
+    flight = await embark(box, request, trace, shape, terms, [prepared])
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     talk = Talk(box, shape, prepared, flight)
     if shape.stream:
@@ -41,7 +42,7 @@ async def chat_completions(request: Request) -> Response:
         ping_s = box.config.server.sse_ping_s
         return EventStream(flight, writer, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
-    return json_response(talk.whole(gathered), headers)
+    return json_response(talk.whole(gathered), {**headers, HEADER: talk.digests.all})
 
 
 def _terms(shape: ChatRequest) -> Terms:
@@ -51,6 +52,7 @@ def _terms(shape: ChatRequest) -> Terms:
         n=shape.n or 1,
         logprobs=(shape.top_logprobs or 0) if shape.logprobs else -1,
         service_tier=shape.service_tier,
+        scenario=(shape.metadata or {}).get("scenario", ""),
         logprobs_param="top_logprobs",
         param="messages",
     )
@@ -86,6 +88,7 @@ class Talk:
         self.shape = shape
         self.prepared = prepared
         self.flight = flight
+        self.digests = Digests([prepared.prompt], flight.tickets[0].request.n)
         self._model = box.model.name
         self._fingerprint = box.fingerprint
         self._created = now_unix()
@@ -122,6 +125,7 @@ class Talk:
         return found
 
     def _choice(self, gathered: Gathered) -> answers.Choice:
+        self.digests.add(gathered.index, gathered.token_ids)
         reader = self.reader()
         content: str | None = gathered.text
         calls: list[answers.ToolCall] = []
@@ -163,6 +167,7 @@ class ChatWriter:
         return event(chunk)
 
     def delta(self, choice: int, delta: Delta, logprobs: list[Logprob]) -> bytes:
+        self._talk.digests.add(choice, delta.token_ids)
         opening = self._opening(choice)
         reader = self._readers[choice]
         if reader is None:
@@ -219,6 +224,7 @@ class ChatWriter:
         reason = finish_reason(end, reader is not None and reader.called)
         self._talk.flight.trace.outcome = reason
         chunk = self._talk.answer([ChunkChoice(choice, answers.Delta(), reason)], chunk=True)
+        chunk.digest = self._talk.digests.of(choice)
         if self._talk.flight.landed:
             chunk.timings = answers.timings_of(self._talk.flight.counts)
         return data + event(chunk)
@@ -229,6 +235,7 @@ class ChatWriter:
         chunk = self._talk.answer([], chunk=True)
         chunk.usage = answers.usage_of(self._talk.flight.counts)
         chunk.timings = answers.timings_of(self._talk.flight.counts)
+        chunk.digest = self._talk.digests.all
         return event(chunk) + DONE
 
 

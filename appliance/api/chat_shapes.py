@@ -17,6 +17,17 @@ class Part(Shape):
     text: str | None = None
     refusal: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, data: Any) -> Any:
+        """Told before its other fields are: those are not what is wrong with an image."""
+        kind = data.get("type", "text") if isinstance(data, dict) else "text"
+        if kind not in ("text", "refusal"):
+            raise ValueError(
+                f"a part of type {str(kind)[:100]!r} cannot be read: this model takes text alone"
+            )
+        return data
+
     @model_validator(mode="after")
     def _holds_its_type(self) -> Self:
         if getattr(self, self.type) is None:

@@ -11,6 +11,7 @@ from appliance.api.answers import Answer, LegacyLogprobs, Logprob, TextChoice
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.chat import finish_reason
+from appliance.api.digests import HEADER, Digests
 from appliance.api.flight import Flight
 from appliance.api.gather import Gathered, gather
 from appliance.api.intake import Terms, check_bounds, check_tokens, embark, now_unix, resolve_model
@@ -36,14 +37,14 @@ async def completions(request: Request) -> Response:
     prepared = await prepare_prompts(box, shape, shape.prompt)
     if terms.logprobs >= 0:
         await pieces_of(request).load()
-    flight = embark(box, request, trace, shape, terms, prepared)
+    flight = await embark(box, request, trace, shape, terms, prepared)
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     text = Text(box, shape, prepared, flight)
     if shape.stream:
         ping_s = box.config.server.sse_ping_s
         return EventStream(flight, text, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
-    return json_response(text.whole(gathered), headers)
+    return json_response(text.whole(gathered), {**headers, HEADER: text.digests.all})
 
 
 def _terms(shape: CompletionRequest) -> Terms:
@@ -54,6 +55,7 @@ def _terms(shape: CompletionRequest) -> Terms:
         n=shape.n or 1,
         logprobs=logprobs,
         service_tier=shape.service_tier,
+        scenario=(shape.metadata or {}).get("scenario", ""),
     )
 
 
@@ -80,6 +82,11 @@ async def prepare_prompts(
     return found
 
 
+def digests_of(prepared: Sequence[Prepared], flight: Flight) -> Digests:
+    """Those of an answer that is about to be written."""
+    return Digests([one.prompt for one in prepared], flight.tickets[0].request.n)
+
+
 class Text:
     """One text completion on its way out, whole or in chunks."""
 
@@ -89,6 +96,7 @@ class Text:
         self._shape = shape
         self._prepared = prepared
         self._flight = flight
+        self.digests = digests_of(prepared, flight)
         self._model = box.model.name
         self._fingerprint = box.fingerprint
         self._created = now_unix()
@@ -117,6 +125,7 @@ class Text:
         return found
 
     def _choice(self, gathered: Gathered) -> TextChoice:
+        self.digests.add(gathered.index, gathered.token_ids)
         self._flight.trace.outcome = reason = finish_reason(gathered.end, called=False)
         return TextChoice(
             index=gathered.index,
@@ -150,6 +159,7 @@ class Text:
         return event(chunk)
 
     def delta(self, choice: int, delta: Delta, logprobs: list[Logprob]) -> bytes:
+        self.digests.add(choice, delta.token_ids)
         ids = self._shape.return_token_ids and delta.token_ids
         if not delta.text and not logprobs and not ids:
             return b""
@@ -170,6 +180,7 @@ class Text:
         if logprobs:
             chosen.logprobs = self._logprobs(choice, logprobs)
         chunk = self._answer([chosen])
+        chunk.digest = self.digests.of(choice)
         self._once(chunk)
         if self._flight.landed:
             chunk.timings = answers.timings_of(self._flight.counts)
@@ -181,4 +192,5 @@ class Text:
         chunk = self._answer([])
         chunk.usage = answers.usage_of(self._flight.counts)
         chunk.timings = answers.timings_of(self._flight.counts)
+        chunk.digest = self.digests.all
         return event(chunk) + DONE

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from appliance.api.boarding import caller_of, pass_of
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.replies import json_response
@@ -18,6 +19,8 @@ from appliance.api.trace import ClientGone, Trace, trace_of
 from appliance.errors import BadRequest, NotFound, Overloaded, Unavailable
 from appliance.forecast import encoder
 from appliance.forecast.encoder import Encoder, EncoderError, TextTooLongError, Vector
+from appliance.ledger.books import unavailable
+from appliance.ledger.errors import LedgerError
 
 BATCH = 16
 """Texts between two looks at whether the client is still there, and other requests' turns."""
@@ -100,11 +103,21 @@ async def embeddings(request: Request) -> Response:
     _check_model(box, shape.model)
     trace.user = shape.user or ""
     texts = _texts(shape.input)
+    if not box.ledger.snapshot.ok:
+        raise unavailable(LedgerError(box.ledger.snapshot.problem))
     room: EncoderRoom = request.app.state.encoder_room
+    quota = pass_of(trace)
+    quota.enter([0], None)
     try:
         vectors = await room.embed(texts, request)
+        quota.charge(trace.prompt_tokens)
     except EncoderError as error:
         raise Unavailable(str(error), code="encoder_unavailable", retry_after=60) from error
+    finally:
+        quota.cut(0)
+    await box.books.computed(
+        caller_of(trace, trace.route), model=encoder.NAME, tokens=trace.prompt_tokens
+    )
     as_text = shape.encoding_format == "base64"
     answer = Embeddings(
         data=[Embedding(i, _written(vector, as_text)) for i, vector in enumerate(vectors)],

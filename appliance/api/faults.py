@@ -7,7 +7,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from appliance.errors import ApiError, BadRequest, Forbidden, MethodNotAllowed, NotFound
+from appliance.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    Unavailable,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,6 +44,13 @@ class Cancelled(ApiError):
         )
 
 
+class Conflict(ApiError):
+    """What is asked for does not go together with how things stand."""
+
+    status = 409
+    type = "conflict_error"
+
+
 class TooSlow(BadRequest):
     """The client stopped sending in the middle of its body."""
 
@@ -46,6 +60,18 @@ class TooSlow(BadRequest):
         super().__init__(
             "the body did not arrive in time", code="timeout", headers={"Connection": "close"}
         )
+
+
+class TooManyConnections(Unavailable):
+    """All that limits.connections or limits.connections_per_host allow are open."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the box has as many open connections as it allows: close some, or raise "
+            "limits.connections or limits.connections_per_host",
+            code="too_many_connections",
+        )
+        self.headers["Connection"] = "close"
 
 
 class HeadersTooLarge(BadRequest):

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Literal
 
 from starlette.types import Receive
 
@@ -13,7 +14,7 @@ from appliance.api.faults import Cancelled
 from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
 from appliance.engine.messages import Counts, Delta, Event, Finished, Started
-from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed
+from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed, usage
 from appliance.observe.metrics import Metrics
 
 log = logging.getLogger("appliance.api")
@@ -72,15 +73,15 @@ class Flight:
         """The costs of all ended choices, per prompt, in the order of the choices."""
         return [[found[choice] for choice in sorted(found)] for found in self._counts]
 
-    def cancel(self) -> None:
+    def cancel(self, by: Literal["client", "box"] = "box") -> None:
         """End every choice that is still open."""
         for ticket in self.tickets:
-            ticket.cancel()
+            ticket.cancel(by=by)
 
     def leave(self) -> None:
         """The client is gone: nobody reads the answer."""
         self.gone = True
-        self.cancel()
+        self.cancel(by="client")
 
     async def next(self, timeout: float | None = None) -> tuple[int, Event] | None:
         """The next event and the choice it is about (0 for `Started` and `Prefill`); None when
@@ -103,8 +104,9 @@ class Flight:
     async def _ask(self, index: int, timeout: float | None) -> Event | None:
         try:
             return await self.tickets[index].next(timeout)
-        except ApiError:
+        except ApiError as fault:
             self._open[index] = 0
+            self._metrics.pulse.tokens_sent += _told(fault)
             raise
         except StopAsyncIteration:
             self._open[index] = 0
@@ -132,11 +134,15 @@ class Flight:
             return
         now = time.monotonic()
         if not self.trace.ttft_ms:
-            self.trace.ttft_ms = (now - self.trace.started) * 1000
+            self._first((now - self.trace.started) * 1000, now)
             self._first_delta = now
         elif delta.token_ids and self._n == len(self.tickets) == 1:
-            self._metrics.inter_token.observe((now - self._last_delta) / len(delta.token_ids))
+            self._metrics.between((now - self._last_delta) / len(delta.token_ids), now)
         self._last_delta = now
+
+    def _first(self, ttft_ms: float, now: float) -> None:
+        self.trace.ttft_ms = ttft_ms
+        self._metrics.first_token(ttft_ms, now)
 
     def _land(self, index: int, end: Finished) -> None:
         counts = end.counts
@@ -144,26 +150,33 @@ class Flight:
         self._counts[index][end.choice] = counts
         trace = self.trace
         trace.completion_tokens += counts.completion_tokens
+        self._metrics.pulse.tokens_sent += counts.completion_tokens
         trace.queue_ms = max(trace.queue_ms, counts.queue_ms)
         if counts.completion_tokens and not trace.ttft_ms:
-            trace.ttft_ms = (
-                (self.tickets[index].submitted_at - trace.started) * 1000
-                + counts.queue_ms
-                + counts.prompt_ms
-            )
+            waited = (self.tickets[index].submitted_at - trace.started) * 1000
+            self._first(waited + counts.queue_ms + counts.prompt_ms, time.monotonic())
         self._raise_for(end)
 
     def _raise_for(self, end: Finished) -> None:
-        """An end that is no answer, as the fault to tell the client."""
+        """An end that is no answer, as the fault to tell the client, with what it cost."""
+        if end.reason == "cancelled" and self.gone:
+            raise ClientGone
+        fault = self._fault(end)
+        if fault is not None:
+            if len(self.tickets) == self._n == 1:  # else the other choices' costs are still to come
+                counts = end.counts
+                fault.extra["usage"] = usage(counts.prompt_tokens, counts.completion_tokens)
+            raise fault
+
+    def _fault(self, end: Finished) -> ApiError | None:
         if end.reason == "cancelled":
-            raise ClientGone if self.gone else Cancelled
+            return Cancelled()
         if end.reason == "deadline":
-            raise DeadlineExceeded(
+            return DeadlineExceeded(
                 "the request's deadline passed before its answer was complete: allow more time "
                 "with deadline_s, or ask for fewer tokens"
             )
-        if end.reason == "error":
-            raise self._failed(end)
+        return self._failed(end) if end.reason == "error" else None
 
     def _failed(self, end: Finished) -> ApiError:
         """A grammar can outgrow its limits, or forbid every token, long after it was proven to
@@ -196,15 +209,23 @@ class Flight:
             log.warning("request %s was cancelled, but its counts did not come", self.trace.tickets)
 
     def _observe(self) -> None:
-        trace = self.trace
+        trace, now = self.trace, time.monotonic()
         if trace.ttft_ms:
             self._metrics.generated(
                 prompt_tokens=trace.prompt_tokens,
                 completion_tokens=trace.completion_tokens,
                 queue_s=trace.queue_ms / 1000,
                 ttft_s=trace.ttft_ms / 1000,
-                latency_s=time.monotonic() - trace.started,
+                latency_s=now - trace.started,
+                now=now,
             )
+
+
+def _told(fault: ApiError) -> int:
+    """Completion tokens that an error tells of."""
+    usage = fault.extra.get("usage")
+    found = usage.get("completion_tokens") if isinstance(usage, dict) else 0
+    return found if isinstance(found, int) else 0
 
 
 @asynccontextmanager

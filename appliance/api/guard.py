@@ -13,16 +13,20 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from appliance.accounts.keys import KeyStore
+from appliance.accounts.keys import TENANT, Key, KeyStore
+from appliance.accounts.limits import NONE
+from appliance.accounts.tally import Holder
 from appliance.api.auth import Need, is_local, refuse, secret_in
 from appliance.api.faults import HeadersTooLarge, Misdirected, answer_fault
-from appliance.api.trace import trace_of
+from appliance.api.trace import Trace, trace_of
 from appliance.config import Config, is_loopback
 from appliance.errors import ApiError, BadRequest, Forbidden
 
 EXPOSED = (
     "X-Request-Id, X-Queue-Position, X-Ignored-Params, Retry-After, openai-processing-ms, "
-    "traceparent"
+    "traceparent, X-Token-Diff-SHA256, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
 PREFLIGHT_S = 600
 
@@ -60,18 +64,24 @@ class Guard:
 
     def _refuse(self, connection: HTTPConnection, need: Need, origin: str) -> ApiError | None:
         headers = connection.headers
-        if need != "public" and (fault := self._origins.refuse(headers, origin)):
+        if need != "public" and (fault := self._origins.refuse(connection, origin)):
             return fault
         secret = secret_in(headers)
         key = self._keys.authenticate(secret) if secret is not None else None
         trace = trace_of(connection)
+        self._identify(trace, key)
         if key is not None:
-            trace.key_id, trace.key_name = key.id, key.name
-        fault = refuse(
-            need, key=key, given=secret is not None, open_here=self._open(connection, need)
-        )
+            trace.scopes = frozenset(key.scopes)
+        fault = refuse(need, key=key, given=secret, open_here=self._open(connection, need))
         trace.granted = "" if fault else need
         return fault
+
+    def _identify(self, trace: Trace, key: Key | None) -> None:
+        id, name, tenant, limits = "", "", TENANT, NONE
+        if key is not None:
+            id, name, tenant, limits = key.id, key.name, key.tenant, key.limits
+        trace.key_id, trace.key_name, trace.tenant = id, name, tenant
+        trace.holder = Holder(id, name, tenant, limits, self._keys.tenants.limits(tenant))
 
     def _too_large(self, scope: Scope) -> ApiError | None:
         limit = self._config.limits.header_bytes
@@ -100,7 +110,7 @@ class Hosts:
             if not self._local_only:
                 machine = socket.gethostname().lower()
                 self._names |= {machine, f"{machine}.local"}
-        self._names.add("localhost")
+        self._names |= {"localhost", *(name.lower() for name in config.tls.names)}
 
     def refuse(self, headers: Headers) -> ApiError | None:
         """A browser always sends Host; what has none is no browser and cannot be rebound."""
@@ -116,7 +126,7 @@ class Hosts:
         )
 
     def _allows(self, name: str) -> bool:
-        if name in self._names:
+        if name in self._names or f"*.{name.partition('.')[2]}" in self._names:
             return True
         try:
             address = ipaddress.ip_address(name.partition("%")[0])
@@ -146,11 +156,15 @@ class Origins:
         listed = "*" in self._allowed or origin.lower() in self._allowed
         return origin if origin and listed else ""
 
-    def refuse(self, headers: Headers, allowed: str) -> ApiError | None:
-        """A foreign page must not even make the box work, readable or not."""
-        origin = headers.get("origin", "")
-        host = headers.get("host", "").lower()
-        if not origin or allowed or origin.lower() in (f"http://{host}", f"https://{host}"):
+    def refuse(self, connection: HTTPConnection, allowed: str) -> ApiError | None:
+        """A foreign page must not even make the box work, readable or not. Where the box speaks
+        TLS, a page that came in clear is foreign: anybody on the way may have written it."""
+        origin = connection.headers.get("origin", "")
+        host = connection.headers.get("host", "").lower()
+        own = {f"https://{host}"}
+        if connection.scope["scheme"] == "http":  # a proxy in front may speak either
+            own.add(f"http://{host}")
+        if not origin or allowed or origin.lower() in own:
             return None
         return Forbidden(
             f"web pages of {origin[:100]!r} may not call this box: add it to api.cors_origins in "

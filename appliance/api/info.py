@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.answers import bounded
+from appliance.api.boarding import journal_low
 from appliance.api.box import Box, box_of
 from appliance.api.intake import default_sampling, served_names
 from appliance.api.replies import json_response
@@ -47,6 +48,7 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
         "progress": age is not None and age < box.config.engine.step_timeout_s,
         "prepare": prepare.alive,
         "disk": free is not None and free >= LOW_DISK_BYTES,
+        "ledger": box.ledger.snapshot.ok and not journal_low(engine),
         "admitting": not box.admission.draining,
     }
     ready = all(checks.values())
@@ -60,9 +62,11 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
             "last_failure": engine.last_failure,
             "paused": engine.paused,
         },
+        "ledger": {"problem": box.ledger.snapshot.problem},
         "prepare": {"alive": prepare.alive, "restarts": prepare.restarts},
         "model": {"name": box.model.name, "sha256": box.model.sha256},
         "disk_free_bytes": free,
+        "tls_days": box.tls.days_left(time.time()) if box.tls is not None else None,
         "draining": box.admission.draining,
         "degraded": degraded(box),
     }
@@ -82,7 +86,11 @@ def degraded(box: Box) -> list[str]:
     ready = box.supervisor.snapshot.ready
     reasons = list(ready.degraded) if ready is not None else []
     if box.keys.problem:
-        reasons.append("keys: the key file cannot be used")
+        reasons.append("keys: they cannot be read from the ledger")
+    if not box.ledger.snapshot.recording:
+        reasons.append("ledger: off (STEELYARD_LEDGER=off), so nothing is counted")
+    if box.tls is not None and (problem := box.tls.problem(time.time())):
+        reasons.append(f"tls: {problem}")
     if box.encoder.problem:
         reasons.append(f"encoder: {box.encoder.problem}")
     return reasons

@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from appliance.accounts.fitting import allowed_tier
+from appliance.api.boarding import board
 from appliance.api.box import Box
 from appliance.api.flight import Flight
-from appliance.api.ports import Ticket
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
 from appliance.config import LimitsConfig, SamplingConfig
 from appliance.engine.messages import Sampling, Submit
-from appliance.errors import BadRequest, ContextExceeded, NotFound
+from appliance.errors import BadRequest, ContextExceeded, Forbidden, NotFound
 from appliance.prepare.messages import Prepared
 
 ValueT = TypeVar("ValueT")
@@ -39,6 +40,8 @@ class Terms:
     logprobs: int = -1
     service_tier: str | None = None
     special: bool = False
+    scenario: str = ""
+    """What the client says it does: `metadata.scenario`."""
     logprobs_param: str = "logprobs"
     param: str = "prompt"
     """The field to name when the prompt is too long."""
@@ -72,6 +75,12 @@ def check_bounds(box: Box, shape: Generation, terms: Terms) -> None:
             f"at most {limits.top_logprobs} alternatives per token are allowed",
             param=terms.logprobs_param,
             code="invalid_value",
+        )
+    if shape.exclusive and not limits.exclusive:
+        raise Forbidden(
+            "this box runs no request alone (limits.exclusive = false): leave exclusive out",
+            param="exclusive",
+            code="exclusive_not_allowed",
         )
     _check_stops(limits, shape.stops)
     if shape.grammar is not None and len(shape.grammar.encode()) > limits.grammar_bytes:
@@ -107,7 +116,7 @@ def sampling_of(box: Box, shape: Generation, logprobs: int) -> Sampling:
         frequency_penalty=_or(shape.frequency_penalty, base.frequency_penalty),
         repeat_penalty=_or(shape.repeat_penalty, base.repeat_penalty),
         repeat_last_n=_or(shape.repeat_last_n, base.repeat_last_n),
-        seed=None if shape.seed in (None, -1) else _or(shape.seed, 0) % SEEDS,
+        seed=_seed(shape.seed),
         logit_bias=_biases(box, shape),
         ignore_eos=bool(shape.ignore_eos),
         logprobs=logprobs,
@@ -117,6 +126,12 @@ def sampling_of(box: Box, shape: Generation, logprobs: int) -> Sampling:
 def default_sampling(base: SamplingConfig) -> dict[str, float]:
     """The configured defaults, for /props."""
     return {name: getattr(base, name) for name in base.__dataclass_fields__}
+
+
+def _seed(given: int | None) -> int:
+    """The seed as asked for, else one of ours: it is in the ledger, so that any answer can be
+    drawn again."""
+    return secrets.randbelow(SEEDS) if given in (None, -1) else _or(given, 0) % SEEDS
 
 
 def _or(given: ValueT | None, default: ValueT) -> ValueT:
@@ -178,7 +193,7 @@ def deadline_of(box: Box, request: Request, shape: Generation) -> float | None:
     )
 
 
-def embark(
+async def embark(
     box: Box,
     request: Request,
     trace: Trace,
@@ -188,19 +203,13 @@ def embark(
 ) -> Flight:
     """Admit and submit every prompt, or none of them. Raises ContextExceeded, Overloaded,
     Unavailable."""
+    trace.scenario = terms.scenario
     allowed = deadline_of(box, request, shape)
     deadline = None if allowed is None else trace.started + allowed
-    submits = _submits(box, trace.key_id, shape, terms, prompts, deadline)
-    tickets: list[Ticket] = []
-    try:
-        for submit in submits:
-            box.admission.admit(len(submit.prompt), submit.max_tokens * submit.n, allowed)
-            tickets.append(box.supervisor.submit(submit))
-    except BaseException:
-        for ticket in tickets:
-            ticket.cancel()
-        raise
-    return Flight(tickets, trace, box.metrics)
+    tier = allowed_tier(trace.holder, terms.service_tier)
+    submits = _submits(box, trace.key_id, shape, terms, prompts, deadline, PRIORITIES.get(tier, 0))
+    texts = [prepared.text for prepared in prompts]
+    return await board(box, trace, submits, texts, tier=tier, allowed_s=allowed)
 
 
 def _submits(
@@ -210,6 +219,7 @@ def _submits(
     terms: Terms,
     prompts: Sequence[Prepared],
     deadline: float | None,
+    priority: int,
 ) -> list[Submit]:
     """One submission per prompt, all with the request's terms."""
     sampling = sampling_of(box, shape, terms.logprobs)
@@ -226,9 +236,10 @@ def _submits(
             stream=bool(shape.stream),
             cache_prompt=shape.cache_prompt is not False,
             progress=bool(shape.return_progress and shape.stream),
-            priority=PRIORITIES.get(terms.service_tier or "", 0),
+            priority=priority,
             deadline=deadline,
             special=terms.special,
+            exclusive=bool(shape.exclusive),
         )
         for prepared in prompts
     ]

@@ -27,6 +27,10 @@ class Pieces:
         if not self._known:
             self._known = await self._preparer.vocabulary()
 
+    def text(self, token_id: int) -> str:
+        """One token as text; the same condition. Of a model that is not served now: empty."""
+        return _text(self._known[token_id]) if 0 <= token_id < len(self._known) else ""
+
     def logprob(self, entry: TokenLogprob) -> Logprob:
         """The entry with its tokens' texts."""
         piece = self._known[entry.token_id]

@@ -13,7 +13,8 @@ from appliance.api.answers import Logprob, Progress, Timings
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.chat import finish_reason
-from appliance.api.completions import prepare_prompts
+from appliance.api.completions import digests_of, prepare_prompts
+from appliance.api.digests import HEADER
 from appliance.api.flight import Flight
 from appliance.api.gather import Gathered, gather
 from appliance.api.intake import Terms, check_bounds, embark, resolve_model
@@ -61,6 +62,8 @@ class NativeAnswer(msgspec.Struct):
     tokens_cached: int
     timings: Timings
     completion_probabilities: list[Logprob] | UnsetType = UNSET
+    digest: str | UnsetType = msgspec.field(default=UNSET, name=HEADER)
+    """In a stream; else a header has it."""
 
 
 async def completion(request: Request) -> Response:
@@ -74,7 +77,7 @@ async def completion(request: Request) -> Response:
     prepared = await prepare_prompts(box, shape, shape.prompt, add_special=add_special)
     if terms.logprobs >= 0:
         await pieces_of(request).load()
-    flight = embark(box, request, trace, shape, terms, prepared)
+    flight = await embark(box, request, trace, shape, terms, prepared)
     headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     native = Native(box, shape, prepared, flight)
     if shape.stream:
@@ -82,7 +85,8 @@ async def completion(request: Request) -> Response:
         return EventStream(flight, native, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
     found = [native.whole(choice) for choice in gathered]
-    return json_response(found[0] if len(found) == 1 else found, headers)
+    body = found[0] if len(found) == 1 else found
+    return json_response(body, {**headers, HEADER: native.digests.all})
 
 
 def _terms(shape: NativeRequest) -> Terms:
@@ -108,6 +112,7 @@ class Native:
         self._shape = shape
         self._prepared = prepared
         self._flight = flight
+        self.digests = digests_of(prepared, flight)
         self._model = box.model.name
         self._n = flight.tickets[0].request.n
         self._generated: dict[int, int] = {}
@@ -115,6 +120,7 @@ class Native:
 
     def whole(self, gathered: Gathered) -> NativeAnswer:
         """The answer of a request without streaming."""
+        self.digests.add(gathered.index, gathered.token_ids)
         return self._last(
             gathered.index, gathered.end, gathered.text, gathered.token_ids, gathered.logprobs
         )
@@ -188,6 +194,7 @@ class Native:
         return event(chunk)
 
     def delta(self, choice: int, delta: Delta, logprobs: list[Logprob]) -> bytes:
+        self.digests.add(choice, delta.token_ids)
         self._generated[choice] = self._generated.get(choice, 0) + len(delta.token_ids)
         self._new_line[choice] = self._new_line.get(choice, False) or "\n" in delta.text
         if not delta.text and not logprobs and not (self._shape.return_tokens and delta.token_ids):
@@ -200,7 +207,9 @@ class Native:
         return event(chunk)
 
     def finished(self, choice: int, end: Finished, logprobs: list[Logprob]) -> bytes:
-        return event(self._last(choice, end, "", (), logprobs))
+        last = self._last(choice, end, "", (), logprobs)
+        last.digest = self.digests.of(choice)
+        return event(last)
 
     def closing(self) -> bytes:
         """Like llama-server, which ends these streams without a mark."""

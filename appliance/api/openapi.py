@@ -1,5 +1,6 @@
 """The OpenAPI description of the routes: true to what they take and refuse."""
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -38,6 +39,7 @@ _FAULTS = {
     401: "No key, or an unknown one.",
     403: "The key lacks the scope, or the web origin is not allowed.",
     404: "No such model, request or route.",
+    409: "It does not go together with how things stand: another digest, a name that is taken.",
     413: "The body is larger than limits.body_bytes.",
     421: "The box is not known under this host name.",
     429: "The queue is full; Retry-After tells when to come again.",
@@ -54,13 +56,17 @@ def _codes(route: Route) -> list[int]:
     codes = [401, 403, 421, 500]
     if route.body is not None:
         codes += [400, 413]
-    if "{id" in route.path or (route.body is not None and "model" in route.body.model_fields):
+    if "{" in route.path or (route.body is not None and "model" in route.body.model_fields):
         codes.append(404)
+    if route.tag in ("Audit", "Accounts", "Ledger"):
+        codes += [400, 409, 503]
     if route.generates:
         codes += [408, 429, 499, 503]
     elif route.need == "infer" or route.path in ("/readyz", "/slots"):
         codes += [429, 503]
-    return sorted(codes)
+    elif route.path in ("/events", "/admin/log"):
+        codes += [400, 503]
+    return sorted(set(codes))
 
 
 def described(route: Route) -> dict[str, Any]:
@@ -84,11 +90,45 @@ def described(route: Route) -> dict[str, Any]:
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if "{id" in route.path:
+    for name in re.findall(r"\{(\w+)", route.path):
         text = {"type": "string", "minLength": 1}
-        found.append({"name": "id", "in": "path", "required": True, "schema": text})
+        found.append({"name": name, "in": "path", "required": True, "schema": text})
+    if route.path == "/admin/audit/conflicts":
+        found.append(_query("before", "Go on below this entry: `before` of the last answer."))
+    if route.path in ("/admin/history", "/admin/actions"):
+        found.append(_query("cursor", "Go on from here: `next` of the last answer."))
+        found.append(_query("limit", "Entries, 500 at most."))
+    if route.path == "/admin/history":
+        for name in ("key", "tenant", "scenario", "outcome"):
+            found.append(_query(name, f"Only of this {name}."))
+        found.append(_query("since", "Not before this day or time (UTC)."))
+        found.append(_query("until", "Before this day or time (UTC)."))
+    if route.path == "/admin/actions":
+        found.append(_query("action", "Only this one, such as `key.create`."))
+    if route.path == "/events":
+        found.append(_query("frames", "live, rows, state: several with commas. None: all."))
+        found.append(_query("once", "1: one frame of each kind, and the end."))
+    if route.path == "/admin/log":
+        found.append(_query("level", "The least: debug, info, warning, error, critical."))
+        found.append(_query("filter", "Part of a line."))
+        found.append(_query("after", "Go on after this line: `next` of the last answer."))
+        found.append(_query("limit", "Lines, 2000 at most."))
     if route.path == "/slots":
         found.append(_query("fail_on_no_slot", "1: answer 503 when no slot is idle."))
+    if route.path == "/v1/usage":
+        found.append(_query("days", "Also each of the last so many days, 1 to 366."))
+    if route.path == "/admin/keys/{id}" and route.method == "DELETE":
+        found.append(_query("force", "1: also the last valid admin key."))
+    if route.path in ("/admin/keys", "/admin/keys/{id}/rotate") and route.method == "POST":
+        about = "Sent again within ten minutes, it gets the same answer."
+        text = {"type": "string", "minLength": 1, "maxLength": 255}
+        found.append(
+            {"name": "Idempotency-Key", "in": "header", "schema": text, "description": about}
+        )
+    if route.path in ("/admin/cost", "/admin/usage"):
+        found.append(_query("by", "key, tenant, scenario, model, day: several with commas."))
+        found.append(_query("from", "First day (UTC), such as 2026-01-31. None: of the month."))
+        found.append(_query("to", "Last day (UTC). None: today."))
     if route.generates and route.path != "/v1/embeddings":
         whole = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
         about = "The most milliseconds that the request may take; deadline_s goes before it."

@@ -4,10 +4,15 @@ The daemon's supervisor and admission fit these; so do the scripted ones of the 
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Literal, Protocol
 
 from appliance.engine.messages import Event, Submit
+from appliance.ledger.books import Ledger as Recording
+from appliance.ledger.rows import Action, Archived, Conflict, Note, Payload, Replay, RequestRow
+from appliance.ledger.writer import LedgerSnapshot
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
+from appliance.ticket import Account
 
 
 class Ticket(Protocol):
@@ -26,6 +31,9 @@ class Ticket(Protocol):
     def started_at(self) -> float | None: ...
 
     @property
+    def first_at(self) -> float | None: ...
+
+    @property
     def generated(self) -> int: ...
 
     @property
@@ -36,7 +44,11 @@ class Ticket(Protocol):
         without an answer, StopAsyncIteration after the last choice."""
         ...
 
-    def cancel(self) -> None: ...
+    def cancel(
+        self,
+        reason: Literal["cancelled", "deadline"] = "cancelled",
+        by: Literal["client", "operator", "box"] = "operator",
+    ) -> None: ...
 
 
 class Supervisor(Protocol):
@@ -51,7 +63,7 @@ class Supervisor(Protocol):
     @property
     def tickets(self) -> Mapping[str, Ticket]: ...
 
-    def submit(self, request: Submit) -> Ticket: ...
+    def submit(self, request: Submit, account: Account | None = None) -> Ticket: ...
 
     def pause(self, on: bool) -> None: ...
 
@@ -69,3 +81,16 @@ class Admission(Protocol):
         ...
 
     def drain(self, on: bool) -> None: ...
+
+
+class Ledger(Recording, Protocol):
+    """The ledger's writing side; `ledger.writer.Ledger` is the real one."""
+
+    @property
+    def snapshot(self) -> LedgerSnapshot: ...
+
+    def act(
+        self,
+        row: Action | Archived | Conflict | Note | Replay | RequestRow,
+        payload: Payload | None = None,
+    ) -> "Future[int]": ...

@@ -8,11 +8,28 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from appliance.api import admin, docs, info, tokens
+from appliance.api import (
+    admin,
+    admin_accounts,
+    admin_cost,
+    audit,
+    audit_replay,
+    audit_view,
+    console,
+    docs,
+    events,
+    history,
+    info,
+    tokens,
+    usage,
+)
+from appliance.api.account_shapes import KeyRequest, LimitsRequest, RotateRequest, TenantRequest
+from appliance.api.audit_shapes import ReplayRequest, VerifyRequest
 from appliance.api.auth import Need
 from appliance.api.chat import chat_completions
 from appliance.api.chat_shapes import ChatRequest, RenderRequest
 from appliance.api.completions import completions
+from appliance.api.console_shapes import SnoozeRequest
 from appliance.api.embeddings import embeddings
 from appliance.api.native import completion
 from appliance.api.shapes import Shape
@@ -92,9 +109,53 @@ ROUTES: tuple[Route, ...] = (
         aliases=("/v1/health",),
     ),
     Route("GET", "/readyz", info.readyz, "read", "Would a request be answered?", "Health"),
+    Route(
+        "POST", "/v1/audit/{trace_id}/verify", audit.verify, "read", "Compare token digests",
+        "Audit", body=VerifyRequest,
+    ),
+    Route(
+        "GET", "/v1/audit/{trace_id}", audit_view.show, "read", "A request in the ledger", "Audit"
+    ),
+    Route(
+        "GET", "/admin/audit/conflicts", audit_view.conflicts, "admin", "Digest conflicts",
+        "Audit",
+    ),
+    Route(
+        "POST", "/admin/audit/{trace_id}/replay", audit_replay.replay, "admin", "Replay an answer",
+        "Audit", body=ReplayRequest, body_required=False,
+    ),
+    Route("GET", "/v1/usage", usage.own_usage, "read", "The caller's own usage", "Accounts"),
+    Route("GET", "/admin/keys", admin_accounts.keys, "admin", "List keys", "Accounts"),
+    Route(
+        "POST", "/admin/keys", admin_accounts.create_key, "admin", "Make a key", "Accounts",
+        body=KeyRequest,
+    ),
+    Route(
+        "POST", "/admin/keys/{id}/rotate", admin_accounts.rotate_key, "admin", "New secret",
+        "Accounts", body=RotateRequest, body_required=False,
+    ),
+    Route(
+        "POST", "/admin/keys/{id}/limits", admin_accounts.limit_key, "admin", "Limit a key",
+        "Accounts", body=LimitsRequest,
+    ),
+    Route(
+        "DELETE", "/admin/keys/{id}", admin_accounts.revoke_key, "admin", "Revoke a key",
+        "Accounts",
+    ),
+    Route("GET", "/admin/tenants", admin_accounts.tenants, "admin", "List tenants", "Accounts"),
+    Route(
+        "POST", "/admin/tenants", admin_accounts.set_tenant, "admin", "Limit a tenant",
+        "Accounts", body=TenantRequest,
+    ),
+    Route("GET", "/admin/usage", admin_accounts.usage, "admin", "What was used", "Accounts"),
     Route("GET", "/admin/status", admin.status, "admin", "Everything at a glance", "Admin"),
     Route("GET", "/admin/requests", admin.requests, "admin", "List live requests", "Admin"),
+    Route("GET", "/admin/requests/{id}", history.one, "admin", "One request", "Ledger"),
+    Route("GET", "/admin/history", history.ended, "admin", "List ended requests", "Ledger"),
+    Route("GET", "/admin/actions", history.actions, "admin", "What operators did", "Ledger"),
+    Route("GET", "/admin/ledger", history.ledger, "admin", "How the ledger stands", "Ledger"),
     Route("DELETE", "/admin/requests/{id}", admin.cancel, "admin", "Cancel a request", "Admin"),
+    Route("GET", "/admin/cost", admin_cost.cost, "admin", "What requests cost", "Admin"),
     Route("POST", "/admin/drain", admin.drain, "admin", "Admit nothing new", "Admin"),
     Route("POST", "/admin/resume", admin.resume, "admin", "Admit again", "Admin"),
     Route("POST", "/admin/hold", admin.hold, "admin", "Hold the queue", "Admin"),
@@ -102,6 +163,34 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/admin/engine/restart", admin.restart, "admin", "Restart the engine", "Admin",
         body=RestartRequest, body_required=False,
+    ),
+    Route(
+        "GET", "/events", events.events, "metrics", "All that changes, as a stream", "Console",
+        media="text/event-stream",
+    ),
+    Route("GET", "/admin/whoami", console.whoami, "admin", "Who asks", "Console"),
+    Route("GET", "/admin/past", console.past, "admin", "The last fifteen minutes", "Console"),
+    Route("GET", "/admin/log", console.log_lines, "admin", "The newest log lines", "Console"),
+    Route("GET", "/admin/alarms", console.alarms, "admin", "List alarms", "Console"),
+    Route(
+        "POST", "/admin/alarms/{id}/seen", console.alarm_seen, "admin", "Note an alarm as seen",
+        "Console",
+    ),
+    Route(
+        "POST", "/admin/alarms/{id}/snooze", console.alarm_snooze, "admin", "Hide an alarm",
+        "Console", body=SnoozeRequest,
+    ),
+    Route(
+        "GET", "/admin/requests/{id}/tokens", console.request_tokens, "admin",
+        "Tokens of an ended request", "Ledger",
+    ),
+    Route(
+        "GET", "/admin/audit/ledger/verify", console.verification, "admin",
+        "How a verification stands", "Ledger",
+    ),
+    Route(
+        "POST", "/admin/audit/ledger/verify", console.verify_ledger, "admin", "Verify the ledger",
+        "Ledger",
     ),
 )  # fmt: skip
 
@@ -118,7 +207,7 @@ def need_of(path: str) -> Need:
         return found
     if path == "/admin" or path.startswith("/admin/"):
         return "admin"
-    return "read" if path.startswith("/v1/models/") else "known"
+    return "read" if path.startswith(("/v1/models/", "/v1/audit/")) else "known"
 
 
 _EXACT: dict[str, Need] = {

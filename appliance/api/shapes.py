@@ -94,6 +94,11 @@ class Generation(Shape):
     json_schema: dict[str, Any] | None = None
 
     cache_prompt: bool | None = None
+    exclusive: bool | None = Field(
+        None,
+        description="Run each choice alone, on an emptied cache and without drafts: the same "
+        "request then gives the same answer to the last bit. Others wait meanwhile.",
+    )
     return_progress: bool | None = None
     timings_per_token: bool | None = None
     deadline_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(

@@ -11,7 +11,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from appliance.accounts.tally import NOBODY, Holder
 from appliance.api.faults import Internal, answer_fault
+from appliance.api.passes import Pass
 from appliance.errors import Unavailable
 from appliance.observe.metrics import Metrics
 
@@ -43,7 +45,18 @@ class Trace:
     """The need that the guard found satisfied."""
     key_id: str = ""
     key_name: str = ""
+    scopes: frozenset[str] = frozenset()
+    """Of the key."""
+    tenant: str = ""
+    holder: Holder = NOBODY
+    """The key and the tenant with their limits."""
+    quota: Pass | None = None
+    """On generating routes."""
     user: str = ""
+    scenario: str = ""
+    """What the client says it does: `metadata.scenario`."""
+    admitted: bool = False
+    """It has an account of its own in the ledger."""
     status: int = 0
     outcome: str = ""
     tickets: str = ""
@@ -131,7 +144,8 @@ class Tracing:
         took = time.monotonic() - trace.started
         outcome = trace.outcome or _outcome(trace.status)
         self._metrics.request_done(trace.route or "unknown", outcome)
-        log.info(
+        log.log(
+            _level(scope["method"], trace),
             "request=%s method=%s route=%s status=%d outcome=%s key=%s user=%s ticket=%s "
             "prompt=%d cached=%d completion=%d queue_ms=%.1f ttft_ms=%.1f ms=%.1f",
             trace.request_id,
@@ -149,6 +163,13 @@ class Tracing:
             trace.ttft_ms,
             took * 1000,
         )
+
+
+def _level(method: str, trace: Trace) -> int:
+    """What looks on without changing anything comes every second from consoles and dashboards:
+    worth a line only where it fails."""
+    watching = method in ("GET", "HEAD") and trace.status < 400
+    return logging.DEBUG if watching else logging.INFO
 
 
 def _word(text: str) -> str:
@@ -169,4 +190,6 @@ def _name(headers: MutableHeaders, trace: Trace) -> None:
     headers["traceparent"] = trace.traceparent
     headers["openai-processing-ms"] = str(round((time.monotonic() - trace.started) * 1000))
     headers.setdefault("Cache-Control", "no-store")
+    if trace.quota is not None:
+        headers.update(trace.quota.headers())
     headers.setdefault("X-Content-Type-Options", "nosniff")

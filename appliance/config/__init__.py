@@ -1,6 +1,8 @@
 """The configuration: TOML file, environment and command line, as frozen dataclasses."""
 
-from appliance.config.address import is_loopback
+from appliance.config.address import WILDCARDS, is_loopback
+from appliance.config.cost import CostConfig
+from appliance.config.ledger import LedgerConfig
 from appliance.config.load import ConfigError, find_file, load
 from appliance.config.sections import (
     ApiConfig,
@@ -16,20 +18,25 @@ from appliance.config.sections import (
     default_state_dir,
 )
 from appliance.config.show import Entry, describe, effective, reference
+from appliance.config.tls import TlsConfig
 
 __all__ = [
+    "WILDCARDS",
     "ApiConfig",
     "AuthConfig",
     "Config",
     "ConfigError",
+    "CostConfig",
     "EngineConfig",
     "Entry",
+    "LedgerConfig",
     "LimitsConfig",
     "LoggingConfig",
     "Lora",
     "ModelConfig",
     "SamplingConfig",
     "ServerConfig",
+    "TlsConfig",
     "default_state_dir",
     "describe",
     "effective",

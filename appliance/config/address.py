@@ -2,6 +2,9 @@
 
 import ipaddress
 
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that are none to connect to, and what this machine connects to then."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server bound to `host`. A name other than localhost

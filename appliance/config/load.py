@@ -5,6 +5,7 @@ Later ones win. Every error found is reported, with where it stands, at once.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
@@ -243,6 +244,24 @@ def _cross_checks(config: Config) -> Iterator[str]:
             "limits.prepare_s: it is shorter than limits.template_s or limits.grammar_compile_s, "
             "which it includes"
         )
+    cost = config.cost
+    if not cost.currency:
+        yield "cost.currency: it is empty; name one such as `EUR`, or leave the line out for USD"
+    if 0 < cost.watts_busy < cost.watts_idle:
+        yield "cost.watts_busy: it is less than cost.watts_idle"
+    if not cost.weight_time + cost.weight_requests + cost.weight_context:
+        yield "cost.weight_time: with cost.weight_requests and cost.weight_context 0 it must not be"
+    tls = config.tls
+    if bool(tls.cert) != bool(tls.key):
+        given, missing = ("cert", "key") if tls.cert else ("key", "cert")
+        yield f"tls.{missing}: tls.{given} is set, so this must be too"
+    if tls.client_ca and tls.mode == "off":
+        yield 'tls.client_ca: it has no effect with tls.mode "off"'
+    for pattern in config.ledger.redact:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"ledger.redact: {pattern!r} is no regular expression: {error}"
     for alias, target in config.model.aliases.items():
         if target != "default":
             yield f'model.aliases: `{alias}` must be "default" (the model served), not {target!r}'

@@ -13,7 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from appliance.config.cost import CostConfig
+from appliance.config.ledger import LedgerConfig
+from appliance.config.sensors import SensorsConfig
 from appliance.config.setting import computed, setting
+from appliance.config.tls import TlsConfig
 
 KvType = Literal["f16", "bf16", "q8_0", "q4_0", "f32"]
 FlashAttention = Literal["auto", "on", "off"]
@@ -225,6 +229,33 @@ class LimitsConfig:
     header_bytes: int = setting(
         65536, "Bytes of a request's header lines.", low=1024, high=16 * MIB
     )
+    body_s: float = setting(
+        60.0, "Seconds in which a request's body must have arrived.", low=0.5, high=3600
+    )
+    keep_alive_s: float = setting(
+        15.0, "Seconds that a connection stays open between two requests.", low=0.5, high=3600
+    )
+    write_stall_s: float = setting(
+        30.0,
+        "Seconds in which a client must take at least 16 KiB of what waits for it; else its "
+        "connection is cut and its request ended.",
+        low=0.5,
+        high=3600,
+    )
+    connections: int = setting(
+        512,
+        "Open connections. When there are as many, one that waits for a request is closed for a "
+        "new one; when none waits, the new one gets 503.",
+        low=1,
+        high=65536,
+    )
+    connections_per_host: int = setting(
+        0, "Open connections of one client address; beyond it 503. 0: no limit.", low=0, high=65536
+    )
+    exclusive: bool = setting(
+        True,
+        "Let requests ask to run alone (`exclusive`): all others wait until they have ended.",
+    )
     deadline_s: float = setting(
         0.0,
         "Seconds a request may take, waiting included, where it names no deadline. 0: no limit.",
@@ -329,4 +360,8 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     auth: AuthConfig = field(default_factory=AuthConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    cost: CostConfig = field(default_factory=CostConfig)
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    sensors: SensorsConfig = field(default_factory=SensorsConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

@@ -25,7 +25,9 @@ class Answer:
         self._sequence = sequence
         self._vocab = vocab
         self._special = request.special
-        self._text = TextStream(request.stop)
+        self._text = TextStream(() if request.forced else request.stop)
+        self._refused_at = 0
+        """Position of the first forced token that the grammar forbids; 0: none."""
         constraint = None
         if request.grammar is not None and lltokenizer is not None:
             constraint = make_constraint(lltokenizer(), request.grammar)
@@ -41,12 +43,11 @@ class Answer:
 
     def take(self, logits: NDArray[np.float32], n_ctx: int) -> End | None:
         """Samples one token, appends it, and says whether the choice ends with it."""
+        if self._sequence.request.forced:
+            return self._follow(logits, n_ctx)
         sequence = self._sequence
         token, logprob = self._sampler.pick(logits)
-        sequence.tokens.append(token)
-        self._pending_ids.append(token)
-        if logprob is not None:
-            self._pending_logprobs.append(logprob)
+        self._append(token, logprob)
         if token in self._vocab.eogs and not sequence.request.sampling.ignore_eos:
             sequence.hidden += 1
             return End("stop", "eos")
@@ -60,6 +61,27 @@ class Answer:
         if sequence.generated >= sequence.request.max_tokens or len(sequence.tokens) >= n_ctx:
             return End("length", "limit")
         return None
+
+    def _follow(self, logits: NDArray[np.float32], n_ctx: int) -> End | None:
+        """Appends the next forced token, whatever is picked; ends with the last one."""
+        sequence, forced = self._sequence, self._sequence.request.forced
+        token = forced[sequence.generated]
+        logprob, refused = self._sampler.follow(logits, token)
+        self._append(token, logprob)
+        if refused and not self._refused_at:
+            self._refused_at = sequence.generated
+        last = sequence.generated == len(forced)
+        if last and token in self._vocab.eogs:
+            sequence.hidden += 1
+            return End("stop", "eos")
+        self._pending_text.append(self._text.feed(self._vocab.piece(token, self._special)).text)
+        return End("length", "limit") if last or len(sequence.tokens) >= n_ctx else None
+
+    def _append(self, token: int, logprob: TokenLogprob | None) -> None:
+        self._sequence.tokens.append(token)
+        self._pending_ids.append(token)
+        if logprob is not None:
+            self._pending_logprobs.append(logprob)
 
     def delta(self) -> list[Event]:
         """What is new since the last delta, if anything is."""
@@ -89,6 +111,15 @@ class Answer:
             end.stop_type,
             end.stop_word,
             sequence.counts(now),
-            end.message,
+            end.message or self._refusal(),
         )
         return [*events, finished]
+
+    def _refusal(self) -> str:
+        """What a replay has to say of its grammar."""
+        if not self._refused_at:
+            return ""
+        return (
+            f"the grammar forbids the forced token at position {self._refused_at} of the answer; "
+            "from there on it was not applied"
+        )

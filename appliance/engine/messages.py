@@ -67,6 +67,16 @@ class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
     deadline: float | None = None
     special: bool = False
     """Render control tokens as text (llama-server's `special` of /completion)."""
+    number: int = 0
+    """Its number in the ledger, under which the token journal knows it."""
+    key: int = 0
+    """The API key's id as a number, for the journal (0: none)."""
+    exclusive: bool = False
+    """Run it alone, on an emptied cache and without drafts: what it computes then depends on
+    nothing but the request, the settings and the machine."""
+    forced: tuple[int, ...] = ()
+    """Replay: these tokens are appended whatever is sampled; the log-probabilities tell what the
+    engine would have picked."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -111,6 +121,8 @@ class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
     """Prompt tokens per step, at most, while others decode."""
     mlock: bool = False
     lora: tuple[tuple[str, float], ...] = ()
+    journal_dir: str = ""
+    """Where the token journal goes; empty: none is kept (self-tests)."""
 
 
 Command = Submit | Cancel | Ping | Pause | Shutdown | Load
@@ -120,6 +132,9 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    """The likeliest tokens, likeliest first; with a forced token, the picked one is among them."""
+    picked: int = -1
+    """With a forced token: what would have been picked; -1 where nothing could be."""
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
@@ -167,6 +182,18 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
     queue_ms: float
     parallel: int
     """The most sequences that shared a step with this one (a fact for replays)."""
+    prefill_tokens: int = 0
+    """Tokens computed as prompt, those computed again after a preemption included."""
+    preemptions: int = 0
+    exclusive: bool = False
+    """It had every step and the whole cache to itself."""
+    prefill_ns: int = 0
+    """Device time: its share, by tokens, of the steps in which its prompt was computed."""
+    decode_ns: int = 0
+    started: float = 0.0
+    """Monotonic seconds, like the next two; 0.0: never."""
+    first_token: float = 0.0
+    ended: float = 0.0
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
@@ -208,6 +235,10 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     """Cells held only by finished sequences: given up on demand."""
     kv_total: int = 0
     last_step_ms: float = 0.0
+    journal_records: int = 0
+    """Records in the token journal since the engine started."""
+    journal_room: int = 0
+    """Records that still fit when the disk takes nothing more."""
 
 
 class SlotState(msgspec.Struct, frozen=True, array_like=True):

@@ -23,6 +23,14 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Clear:
+    """Forget everything and zero the cells before the step: as if the engine had just started."""
+
+
+Move = Copy | Remove | Clear
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Tokens of one sequence in this step: `start` is the position of the first."""
 
@@ -39,7 +47,7 @@ class Chunk:
 class Plan:
     """One step. `moves` are applied in order before the chunks are decoded."""
 
-    moves: tuple[Copy | Remove, ...]
+    moves: tuple[Move, ...]
     chunks: tuple[Chunk, ...]
     started: tuple[Sequence, ...]
     preempted: int

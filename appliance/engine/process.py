@@ -14,13 +14,14 @@ import select
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import setproctitle
 from llguidance import LLTokenizer
 
+from appliance.engine.journal import Journal, NoJournal
 from appliance.engine.messages import (
     Command,
     Fatal,
@@ -35,6 +36,7 @@ from appliance.engine.messages import (
 from appliance.engine.runner import EngineError, Runner
 from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.step import Engine
+from appliance.logformat import to_stderr
 
 TITLE = "steelyard: engine"
 _PR_SET_PDEATHSIG = 1
@@ -86,6 +88,7 @@ def serve(channel: Channel, engine: Engine) -> None:
 
 def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner]:
     """Opens the model, proves one decode, and makes the loop around it."""
+    journal = _journal(load)
     runner = Runner(load)
     scheduler = Scheduler(
         Limits(
@@ -106,7 +109,20 @@ def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner
 
     # Built now, not in the middle of others' answers.
     _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs, lltokenizer()
-    return Engine(runner, scheduler, lltokenizer, publish), runner
+    return Engine(runner, scheduler, lltokenizer, publish, journal), runner
+
+
+def _journal(load: Load) -> Journal | NoJournal:
+    """Raises EngineError when there is no room for it: tokens would go uncounted."""
+    if not load.journal_dir:
+        return NoJournal()
+    try:
+        return Journal(Path(load.journal_dir))
+    except OSError as error:
+        raise EngineError(
+            f"the token journal cannot be made in {load.journal_dir}: "
+            f"{error.strerror or error}. Free some disk space, or set server.state_dir"
+        ) from error
 
 
 def _die_with_parent() -> None:
@@ -119,9 +135,7 @@ def _configure_process(log_level: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="engine: %(levelname)s: %(message)s"
-    )
+    to_stderr(log_level)
 
 
 def run(connection: socket.socket) -> int:
@@ -142,7 +156,7 @@ def run(connection: socket.socket) -> int:
         channel.send(Fatal(str(error)))
         return 1
     except (OutOfStep, Exception) as error:
-        traceback.print_exc()
+        _log.exception("the engine's loop failed")
         channel.send(Fatal(f"the engine's loop failed: {type(error).__name__}: {error}"))
         return 1
     return 0

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.messages import Load, Ready
-from appliance.engine.plan import Chunk, Copy, Remove
+from appliance.engine.plan import Chunk, Clear, Copy, Move
 from appliance.engine.vocab import Vocab
 
 _log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Runner:
         self.n_vocab = self.vocab.n_tokens
         self.n_ctx: int = llama_cpp.llama_n_ctx(self._context)
         self._batch = _Batch(_capacity(load))
+        self._logits = np.empty((0, 0), dtype=np.float32)
+        self._logits_at = 0
         self._load_seconds = time.monotonic() - began
 
     # -- opening ---------------------------------------------------------------------------------
@@ -153,10 +155,13 @@ class Runner:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def move(self, moves: Iterable[Copy | Remove]) -> None:
+    def move(self, moves: Iterable[Move]) -> None:
         """Applies the scheduler's cache moves, in order."""
         for step in moves:
-            if isinstance(step, Copy):
+            if isinstance(step, Clear):
+                # Also puts llama.cpp's search for free cells back to the first one.
+                llama_cpp.llama_memory_clear(self._memory, True)
+            elif isinstance(step, Copy):
                 llama_cpp.llama_memory_seq_cp(
                     self._memory, step.source, step.target, 0, step.length
                 )
@@ -177,7 +182,17 @@ class Runner:
             llama_cpp.llama_synchronize(self._context)
             return np.empty((0, self.n_vocab), dtype=np.float32)
         first = llama_cpp.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(first, shape=(outputs, self.n_vocab))
+        return self._rows(ctypes.addressof(first.contents), outputs)
+
+    def _rows(self, address: int, outputs: int) -> NDArray[np.float32]:
+        """llama.cpp's memory as an array. It seldom moves, and an array made anew for each step
+        takes longer than choosing the token."""
+        if address != self._logits_at or outputs > len(self._logits):
+            count = outputs * self.n_vocab
+            memory = memoryview((ctypes.c_float * count).from_address(address)).cast("B")
+            self._logits = np.frombuffer(memory, np.float32).reshape(outputs, self.n_vocab)
+            self._logits_at = address
+        return self._logits[:outputs]
 
     @property
     def context(self) -> Any:

@@ -6,15 +6,17 @@ temperature, distribution.
 """
 
 import ctypes
+import math
 import secrets
 from typing import Any
 
 import llama_cpp
 import numpy as np
 from llguidance import LLTokenizer
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from appliance.engine.constrain import Constraint
+from appliance.engine.constrain import Constraint, ConstraintError
 from appliance.engine.messages import Sampling, Submit, TokenLogprob
 
 Logits = NDArray[np.float32]
@@ -56,23 +58,54 @@ class Sampler:
         """The next token of this row (which is changed in place), and its log-probability where
         asked for. Raises SamplingError when the model or the grammar leaves no token."""
         before = logits.copy() if self._logprobs >= 0 else None
+        token = self._choose(logits)
+        if not self._accept(token):
+            raise SamplingError("the grammar refused a token it had allowed")
+        found = None if before is None else log_probabilities(before, token, self._logprobs)
+        return token, found
+
+    def follow(self, logits: Logits, forced: int) -> tuple[TokenLogprob | None, bool]:
+        """Picks as `pick` would, but goes on with `forced`. Tells what was picked, and whether the
+        grammar refused the forced token: from there on it constrains no more. Raises
+        SamplingError when the model's own logits are unusable."""
+        before = logits.copy()
+        _check_usable(before[before.argmax()])
+        picked = self._try_to_choose(logits)
+        followed = self._try_to_accept(forced)
+        if not followed:
+            self._constraint = None
+        if self._logprobs < 0:
+            return None, not followed
+        found = log_probabilities(before, forced, self._logprobs)
+        return _with_pick(found, before, picked), not followed
+
+    def _try_to_choose(self, logits: Logits) -> int:
+        try:
+            return self._choose(logits)
+        except (SamplingError, ConstraintError):
+            return -1
+
+    def _try_to_accept(self, token: int) -> bool:
+        try:
+            return self._accept(token)
+        except ConstraintError:
+            return False
+
+    def _choose(self, logits: Logits) -> int:
+        """Changes the random numbers' state, and nothing else of the sampler's."""
         if self._bias_ids.size:
             logits[self._bias_ids] += self._bias
         if self._constraint is not None:
             self._constraint.mask(logits)
         token = int(logits.argmax())  # NaN counts as the highest
-        if not np.isfinite(logits[token]):
-            raise SamplingError(
-                "the model gave no usable probability for any allowed token (NaN or all "
-                "forbidden): check logit_bias and grammar, and the model file with "
-                "`steelyard selftest`"
-            )
+        _check_usable(logits[token])
+        return token if self._chain is None else self._draw(logits)
+
+    def _accept(self, token: int) -> bool:
+        """The answer goes on with this token; false when the grammar forbids it."""
         if self._chain is not None:
-            token = self._draw(logits)
-        if self._constraint is not None and not self._constraint.accept(token):
-            raise SamplingError("the grammar refused a token it had allowed")
-        found = None if before is None else log_probabilities(before, token, self._logprobs)
-        return token, found
+            llama_cpp.llama_sampler_accept(self._chain, token)
+        return self._constraint is None or self._constraint.accept(token)
 
     @property
     def complete(self) -> bool:
@@ -82,9 +115,7 @@ class Sampler:
     def _draw(self, logits: Logits) -> int:
         if self._candidates is None:
             self._candidates = _Candidates(logits.shape[0])
-        token = self._candidates.draw(self._chain, logits)
-        llama_cpp.llama_sampler_accept(self._chain, token)
-        return token
+        return self._candidates.draw(self._chain, logits)
 
     def close(self) -> None:
         """Frees llama.cpp's chain."""
@@ -137,6 +168,24 @@ def log_probabilities(logits: Logits, token: int, top: int) -> TokenLogprob:
         ids = ids[np.argsort(-logits[ids], kind="stable")]
         best = tuple((int(i), float(logits[i]) - total) for i in ids)
     return TokenLogprob(token, float(logits[token]) - total, best)
+
+
+def _check_usable(best: np.float32) -> None:
+    """The highest logit must be a number. Raises SamplingError."""
+    if not math.isfinite(best):
+        raise SamplingError(
+            "the model gave no usable probability for any allowed token (NaN or all "
+            "forbidden): check logit_bias and grammar, and the model file with "
+            "`steelyard selftest`"
+        )
+
+
+def _with_pick(found: TokenLogprob, logits: Logits, picked: int) -> TokenLogprob:
+    """`found` with the pick, which is then among the alternatives."""
+    top = found.top
+    if picked >= 0 and picked not in dict(top):
+        top = (*top, (picked, log_probabilities(logits, picked, 0).logprob))
+    return replace(found, top=top, picked=picked)
 
 
 def _biases(sampling: Sampling, eogs: frozenset[int]) -> tuple[NDArray[np.int64], Logits]:

@@ -9,6 +9,8 @@ Rules, in this order:
    prefilled will hold more of it, it waits for that instead of computing the same tokens twice.
 4. Cells run out: finished sequences kept for reuse go first, oldest first; then the sequence that
    arrived last gives up its cells and computes them again later. None is ever cut short.
+5. An exclusive sequence starts in its turn once nothing runs, on an emptied cache; until it has
+   ended nothing else starts. While it waits for that, nothing behind it overtakes it.
 """
 
 from collections import OrderedDict
@@ -18,7 +20,7 @@ from dataclasses import dataclass, replace
 from appliance.engine.drafts import Drafter, Lookup
 from appliance.engine.kv import KvPool
 from appliance.engine.messages import Submit
-from appliance.engine.plan import Chunk, Copy, Plan, Remove
+from appliance.engine.plan import Chunk, Clear, Copy, Move, Plan, Remove
 from appliance.engine.prefix import PrefixTree
 from appliance.engine.sequence import Sequence, State
 
@@ -55,7 +57,7 @@ class Scheduler:
         self._ids = list(range(limits.max_sequences + limits.cached_sequences - 1, -1, -1))
         self._places = list(range(limits.max_sequences - 1, -1, -1))
         self._order = 0
-        self._moves: list[Copy | Remove] = []
+        self._moves: list[Move] = []
         self._preempted = 0
         self._evicted = 0
 
@@ -90,7 +92,7 @@ class Scheduler:
         sequence.place = -1
 
     def _retire(self, sequence: Sequence) -> None:
-        keep = sequence.request.cache_prompt and self.limits.cached_sequences > 0
+        keep = _shares(sequence) and self.limits.cached_sequences > 0
         if not keep or sequence.computed == 0:
             self._drop(sequence)
             return
@@ -132,11 +134,15 @@ class Scheduler:
         return self._with_drafts(chunks) if self.limits.draft_tokens else chunks
 
     def _with_drafts(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Adds proposals while cells and the step have room; they never displace anything."""
+        """Adds proposals while cells and the step have room; they never displace anything, and
+        leave half of the step to prompts that wait for it."""
         total, expected = len(chunks), float(len(chunks))
+        most = self.limits.step_tokens
+        if self.waiting or any(self._in(State.PREFILL)):
+            most //= 2
         drafted = []
         for chunk in chunks:
-            draft, gain = self._draft_for(chunk.sequence, total, expected)
+            draft, gain = self._draft_for(chunk.sequence, total, expected, most)
             total, expected = total + len(draft), expected + gain
             drafted.append(
                 replace(chunk, tokens=chunk.tokens + draft, outputs=1 + len(draft), draft=draft)
@@ -144,14 +150,15 @@ class Scheduler:
         return drafted
 
     def _draft_for(
-        self, sequence: Sequence, base: int, expected: float
+        self, sequence: Sequence, base: int, expected: float, most: int
     ) -> tuple[tuple[int, ...], float]:
-        left = sequence.request.max_tokens - sequence.generated - 1
+        request = sequence.request
+        left = request.max_tokens - sequence.generated - 1
         limit = min(
-            self.limits.draft_tokens,
+            0 if request.exclusive or request.forced else self.limits.draft_tokens,
             left,
             self.pool.free,
-            self.limits.step_tokens - base,
+            most - base,
             self.limits.n_cells - len(sequence.tokens),
         )
         if limit <= 0:
@@ -160,6 +167,7 @@ class Scheduler:
         proposal = lookup.propose(limit)
         count = self.drafter.worth(lookup.run, len(proposal), base, expected)
         sequence.cells += self.pool.take(count)
+        sequence.exclusive = sequence.exclusive and count == 0
         gain, chance = 0.0, 1.0
         for i in range(count):
             chance *= self.drafter.chance(lookup.run + i)
@@ -192,7 +200,7 @@ class Scheduler:
         sequence.computed = chunk.start + len(chunk.tokens)
         if sequence.state is State.PREFILL and sequence.pending == 0:
             sequence.state = State.DECODE
-            if sequence.request.cache_prompt:
+            if _shares(sequence):
                 self._index(sequence, tuple(sequence.tokens[: sequence.computed]))
 
     def rewind(self, sequence: Sequence, length: int) -> None:
@@ -216,7 +224,11 @@ class Scheduler:
     def _start_next(self, now: float) -> Sequence | None:
         if len(self.running) >= self.limits.max_sequences:
             return None
+        if any(sequence.request.exclusive for sequence in self.running):
+            return None
         for sequence in self.waiting:
+            if sequence.request.exclusive and self.running:
+                return None
             source, length, promised = self._reusable(sequence)
             if promised - length >= WORTH_WAITING:
                 continue
@@ -231,7 +243,7 @@ class Scheduler:
         """The best resident to copy from, how much it holds now, and how much it will hold once
         its own prompt is computed."""
         tree = self._trees.get(sequence.request.scope)
-        if tree is None or not sequence.request.cache_prompt:
+        if tree is None or not _shares(sequence):
             return None, 0, 0
         holders, matched = tree.match(tuple(sequence.tokens))
         most = min(matched, len(sequence.tokens) - 1)
@@ -248,19 +260,21 @@ class Scheduler:
         return need + kept <= self.pool.total - self.pool.pinned
 
     def _start(self, sequence: Sequence, source: Sequence | None, length: int, now: float) -> None:
+        if sequence.request.exclusive:
+            self._clear()
         if source is not None and length > 0:
             self._reuse(sequence, source, length)
         else:
             sequence.seq_id = self._ids.pop()
-        first_time = sequence.times.started == 0.0
-        if first_time:
+        if sequence.times.started == 0.0:
             sequence.times.started = now
             sequence.cached_tokens = length
+            sequence.exclusive = self.pool.used == 0
         sequence.state = State.PREFILL
         self._residents[sequence.seq_id] = sequence
         sequence.place = self._places.pop()
         self.running.append(sequence)
-        if sequence.request.cache_prompt:
+        if _shares(sequence):
             self._index(sequence, tuple(sequence.tokens))
 
     def _reuse(self, sequence: Sequence, source: Sequence, length: int) -> None:
@@ -301,6 +315,12 @@ class Scheduler:
         _, oldest = self.cached.popitem(last=False)
         self._drop(oldest, pinned=False)
         self._evicted += 1
+
+    def _clear(self) -> None:
+        """Empties the cache while nothing runs, so that llama.cpp places cells as at its start."""
+        while self.cached:
+            self._evict()
+        self._moves.append(Clear())
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the queue, tokens kept, cells given up."""
@@ -348,6 +368,7 @@ class Scheduler:
         sequences = [chunk.sequence for chunk in chunks]
         for sequence in sequences:
             sequence.parallel = max(sequence.parallel, len(sequences))
+            sequence.exclusive = sequence.exclusive and len(self.running) == 1
 
     def check(self) -> None:
         """Raises AssertionError unless every cell and every sequence id is accounted for."""
@@ -364,3 +385,8 @@ class Scheduler:
 
 def _queue_order(sequence: Sequence) -> tuple[int, int]:
     return sequence.request.priority, sequence.order
+
+
+def _shares(sequence: Sequence) -> bool:
+    """Whether it may reuse cells of others and leave its own for them."""
+    return sequence.request.cache_prompt and not sequence.request.exclusive

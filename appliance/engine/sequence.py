@@ -47,6 +47,12 @@ class Sequence:
     drafted: int = 0
     accepted: int = 0
     parallel: int = 0
+    prefill_tokens: int = 0
+    """Tokens computed as prompt, again after a preemption included."""
+    preemptions: int = 0
+    exclusive: bool = False
+    prefill_ns: int = 0
+    decode_ns: int = 0
     times: Timeline = field(default_factory=Timeline)
     indexed: tuple[int, ...] = ()
     """The tokens under which the prefix tree knows this sequence."""
@@ -87,6 +93,14 @@ class Sequence:
             decode_ms=(end - first) * 1e3,
             queue_ms=(started - times.arrived) * 1e3,
             parallel=self.parallel,
+            prefill_tokens=self.prefill_tokens,
+            preemptions=self.preemptions,
+            exclusive=self.exclusive,
+            prefill_ns=self.prefill_ns,
+            decode_ns=self.decode_ns,
+            started=times.started,
+            first_token=times.first_token,
+            ended=end,
         )
 
 

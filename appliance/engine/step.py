@@ -1,4 +1,4 @@
-"""One turn of the engine: drain, schedule, run, sample, report.
+"""One turn of the engine: drain, schedule, run, sample, journal, report.
 
 `Engine` owns everything between the daemon's commands and llama.cpp, and nothing else does. It
 knows no sockets: `process.py` feeds it commands and takes its reports.
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from appliance.engine.answer import Answer
 from appliance.engine.constrain import ConstraintError
+from appliance.engine.journal import REASONS, Kind
 from appliance.engine.messages import (
     Batch,
     Cancel,
@@ -30,10 +31,10 @@ from appliance.engine.messages import (
     Stats,
     Submit,
 )
-from appliance.engine.plan import Chunk, Copy, Plan, Remove
+from appliance.engine.plan import Chunk, Move, Plan
 from appliance.engine.sampling import SamplingError
 from appliance.engine.scheduler import Scheduler
-from appliance.engine.sequence import End, Sequence
+from appliance.engine.sequence import End, Sequence, State
 from appliance.engine.totals import Totals
 from appliance.engine.vocab import Vocab
 
@@ -46,9 +47,27 @@ class Decoder(Protocol):
     vocab: Vocab
     n_ctx: int
 
-    def move(self, moves: tuple[Copy | Remove, ...]) -> None: ...
+    def move(self, moves: tuple[Move, ...]) -> None: ...
 
     def run(self, chunks: tuple[Chunk, ...]) -> NDArray[np.float32]: ...
+
+
+class TokenJournal(Protocol):
+    """Where a step writes down what it computed; `journal.Journal` is the real one."""
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
+
+    def write(self, kind: Kind, number: int, choice: int, a: int, b: int) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+JOURNAL_RESERVE = 8192
+"""Records kept for what runs: a step and the ends of all that is running fit well within."""
 
 
 class Engine:
@@ -60,8 +79,10 @@ class Engine:
         scheduler: Scheduler,
         lltokenizer: Callable[[], LLTokenizer],
         publish: Callable[[Report], None],
+        journal: TokenJournal,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._journal = journal
         self._runner = runner
         self._scheduler = scheduler
         self._lltokenizer = lltokenizer
@@ -121,6 +142,7 @@ class Engine:
         since the last one."""
         began = self._clock()
         self._enforce_deadlines(began)
+        self._check_journal(began)
         plan = self._scheduler.schedule(began)
         self._announce(plan, began)
         self._runner.move(plan.moves)
@@ -128,7 +150,19 @@ class Engine:
             self._run(plan, began)
         self._report()
 
+    def _check_journal(self, now: float) -> None:
+        """Better no answer than one whose tokens cannot be written down."""
+        if self._journal.room < JOURNAL_RESERVE:
+            message = "the disk is full: the box cannot write down the tokens of this answer"
+            for sequences in list(self._requests.values()):
+                self._end_all(sequences, End("error", message=message), now)
+
+    def _note(self, kind: Kind, sequence: Sequence, a: int, b: int) -> None:
+        self._journal.write(kind, sequence.request.number, sequence.choice, a, b)
+
     def _report(self) -> None:
+        """Journal first: what is told is on disk."""
+        self._journal.flush()
         if self._events:
             events, self._events = tuple(self._events), []
             self._publish(Batch(events, self.stats()))
@@ -137,8 +171,10 @@ class Engine:
         before = self._clock()
         logits = self._runner.run(plan.chunks)
         after = self._clock()
+        self._share_time(plan, round((after - before) * 1e9))
         row = 0
         for chunk in plan.chunks:
+            self._note_prefill(chunk)
             self._scheduler.computed(chunk)
             if chunk.outputs:
                 self._sample(chunk, logits[row : row + chunk.outputs], after)
@@ -147,6 +183,25 @@ class Engine:
             row += chunk.outputs
         self._learn(plan, (after - before) * 1e3)
         self._totals.step(plan, after - before, self._clock() - began, self._scheduler.pool.used)
+
+    def _share_time(self, plan: Plan, ns: int) -> None:
+        """Parts the step's device time by tokens; the parts sum to the whole."""
+        total, seen, given = plan.n_tokens, 0, 0
+        for chunk in plan.chunks:
+            seen += len(chunk.tokens)
+            part = ns * seen // total - given
+            given += part
+            if chunk.sequence.state is State.PREFILL:
+                chunk.sequence.prefill_ns += part
+            else:
+                chunk.sequence.decode_ns += part
+
+    def _note_prefill(self, chunk: Chunk) -> None:
+        if chunk.sequence.state is State.PREFILL:
+            count = len(chunk.tokens)
+            chunk.sequence.prefill_tokens += count
+            self._totals.prefilled(count)
+            self._note(Kind.PREFILL, chunk.sequence, count, chunk.start)
 
     def _sample(self, chunk: Chunk, rows: NDArray[np.float32], now: float) -> None:
         """Samples row by row as long as each token confirms the next one of the draft."""
@@ -163,6 +218,9 @@ class Engine:
                 break
             accepted += 1
         self._totals.sampled(sequence.generated - before)
+        for place in range(before + 1, sequence.generated + 1):
+            token = sequence.tokens[sequence.n_prompt + place - 1]
+            self._note(Kind.TOKEN, sequence, token, place)
         if draft:
             self._settle_draft(sequence, len(draft), accepted)
         if end is not None:
@@ -206,6 +264,11 @@ class Engine:
         self._totals.moved(plan)
         for sequence in plan.started:
             resumed = sequence.times.started != began
+            if resumed:
+                sequence.preemptions += 1
+            else:
+                self._totals.started(sequence)
+                self._note(Kind.START, sequence, sequence.request.key, sequence.cached_tokens)
             if sequence.choice == 0 and not resumed:
                 started = Started(
                     sequence.request.id, sequence.times.started, sequence.cached_tokens
@@ -232,6 +295,8 @@ class Engine:
         """Exactly one Finished per choice, whatever the end."""
         sequence.times.ended = now
         self._totals.finished(sequence, now)
+        if sequence.times.started:
+            self._note(Kind.END, sequence, REASONS.index(end.reason), sequence.hidden)
         self._scheduler.finish(sequence)
         answer = self._answers.pop(sequence, None)
         if answer is None:
@@ -253,6 +318,8 @@ class Engine:
             kv_used=pool.used,
             kv_cached=pool.used - pool.pinned,
             kv_total=pool.total,
+            journal_records=self._journal.records,
+            journal_room=self._journal.room,
         )
 
     def slots(self) -> tuple[SlotState, ...]:

@@ -42,23 +42,36 @@ class Totals:
         self._drafted += proposed
         self._accepted += accepted
 
+    def started(self, sequence: Sequence) -> None:
+        """A choice left the queue. The choices of one request share one prompt, so what of it was
+        cached counts with the first of them."""
+        if sequence.choice == 0:
+            self._cached_tokens += sequence.cached_tokens
+
+    def prefilled(self, count: int) -> None:
+        self._prompt_tokens += count
+
     def sampled(self, count: int) -> None:
         self._predicted_tokens += count
 
     def finished(self, sequence: Sequence, now: float) -> None:
-        """Adds up a choice that ends. The choices of one request share one prompt, so it counts
-        with the first of them, as far as it was computed."""
+        """Adds up the times of a choice that ends."""
         times = sequence.times
         if sequence.choice == 0 and times.started:
-            done = min(sequence.computed, sequence.n_prompt)
-            self._prompt_tokens += max(done - sequence.cached_tokens, 0)
-            self._cached_tokens += sequence.cached_tokens
             self._prompt_seconds += (times.first_token or now) - times.started
         if times.first_token:
             self._predicted_seconds += now - times.first_token
 
     def stats(
-        self, *, running: int, waiting: int, kv_used: int, kv_cached: int, kv_total: int
+        self,
+        *,
+        running: int,
+        waiting: int,
+        kv_used: int,
+        kv_cached: int,
+        kv_total: int,
+        journal_records: int,
+        journal_room: int,
     ) -> Stats:
         return Stats(
             steps=self._steps,
@@ -81,4 +94,6 @@ class Totals:
             kv_cached=kv_cached,
             kv_total=kv_total,
             last_step_ms=self._last_step * 1e3,
+            journal_records=journal_records,
+            journal_room=journal_room,
         )

@@ -19,6 +19,7 @@ from setproctitle import setproctitle
 from appliance.engine.messages import Frames, OutOfStep
 from appliance.engine.vocab import Vocab, VocabError
 from appliance.errors import BadRequest
+from appliance.logformat import to_stderr
 from appliance.prepare.jobs import PromptTooLong, Worker
 from appliance.prepare.messages import (
     Command,
@@ -129,7 +130,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     _guard_process()
-    logging.basicConfig(level=logging.WARNING, format="prepare: %(message)s")
+    to_stderr("warning")
     link = Link(socket.socket(fileno=parser.parse_args().fd))
     try:
         serve(link)

@@ -150,7 +150,8 @@ def ask(
 def check_complete(box: RunningBox, asked: Asked) -> None:
     """The answer is whole: every token once, in order, of this request alone, and counted."""
     asked.wait()
-    assert (asked.status, asked.problem, asked.errors) == (200, "", [])
+    told = (asked.status, asked.problem, asked.errors)
+    assert told == (200, "", []), told
     assert asked.finished_properly or not asked.body["stream"]
     assert len({event["id"] for event in asked.events}) == 1
     assert {choice["index"] for choice in asked.choices} == {0}

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -31,7 +32,8 @@ class RunningBox:
         self.process = process
         self.url = url
         self._log_path = log_path
-        self.http = httpx.Client(base_url=url, timeout=120)
+        self.tls = _trust(log_path.parent) if url.startswith("https:") else None
+        self.http = httpx.Client(base_url=url, timeout=120, verify=self.tls or True)
         self._clients: list[openai.OpenAI] = []
 
     @classmethod
@@ -72,6 +74,8 @@ class RunningBox:
     def client(self, **options: Any) -> openai.OpenAI:
         """The official client, without retries of its own so that tests see every answer."""
         options = {"api_key": "none", "max_retries": 0, "timeout": 120, **options}
+        if self.tls is not None:
+            options.setdefault("http_client", httpx.Client(verify=self.tls))
         made = openai.OpenAI(base_url=f"{self.url}/v1", **options)
         self._clients.append(made)
         return made
@@ -117,6 +121,12 @@ class RunningBox:
         """SIGTERM, as systemd does it; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
+
+
+def _trust(home: Path) -> ssl.SSLContext | None:
+    """What a client needs to know of the box's own CA, if it has one."""
+    ca = home / "state/tls/ca.pem"
+    return ssl.create_default_context(cafile=str(ca)) if ca.exists() else None
 
 
 def title_of(process: psutil.Process) -> str:

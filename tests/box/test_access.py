@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from tests.box.wire import HELLO, chat, connected, error_of, refused
 
 CHAT = "/v1/chat/completions"
 INTRANET = "https://intranet.example"
-YESTERDAY = date(2020, 1, 1)
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+YESTERDAY = LONG_AGO.date()
 SCOPES = {"app": ["infer"], "meter": ["metrics"], "boss": ["admin"]}
 SMALL_BODIES: dict[str, dict[str, Any]] = {
     CHAT: chat(max_tokens=1),
@@ -67,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def keys(home: Path) -> dict[str, str]:
     """A key for each scope, and one that has expired."""
     made = {name: store_of(home).create(name, scopes) for name, scopes in SCOPES.items()}
-    early = store_of(home, today=lambda: YESTERDAY)
+    early = store_of(home, clock=lambda: LONG_AGO)
     return made | {"old": early.create("old", ["infer", "admin"], expires=YESTERDAY)}
 
 
@@ -162,7 +163,7 @@ def test_no_secret_is_written_to_the_log(closed: RunningBox, keys: dict[str, str
     assert not any(secret in closed.log for secret in keys.values())
 
 
-def test_an_open_box_closes_with_its_first_key_and_a_damaged_file_opens_it_to_nobody(
+def test_an_open_box_closes_with_its_first_key_and_a_damaged_ledger_opens_it_to_nobody(
     start_box: Start, tmp_path: Path
 ) -> None:
     box, home = start_box(), tmp_path / "1"
@@ -174,10 +175,20 @@ def test_an_open_box_closes_with_its_first_key_and_a_damaged_file_opens_it_to_no
     assert ask(box, "POST", CHAT, secret).status_code == 200
     store_of(home).revoke("first")
     assert ask(box, "POST", CHAT).status_code == 200
-    store_of(home).path.write_text("{")
+    overwrite(store_of(home).path)
     for given in ("", secret, box.admin_key):
         assert ask(box, "POST", CHAT, given).status_code == 401
     assert ask(box, "GET", "/health").status_code == 200
+
+
+def overwrite(ledger: Path) -> None:
+    """Puts something else in its place, as a broken copy does."""
+    for file in ledger.parent.glob(f"{ledger.name}-*"):
+        file.unlink()
+    new = ledger.with_name("new")
+    new.write_text("{")
+    new.chmod(0o600)
+    new.replace(ledger)
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -216,7 +227,7 @@ def test_the_box_does_not_open_to_the_lan_without_a_good_key(
 ) -> None:
     for kind in kinds:
         if kind == "old":
-            early = store_of(tmp_path, today=lambda: YESTERDAY)
+            early = store_of(tmp_path, clock=lambda: LONG_AGO)
             early.create("old", ["infer"], expires=YESTERDAY)
         else:
             store_of(tmp_path).create(kind, SCOPES[kind])

@@ -121,4 +121,6 @@ def test_state_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     with RunningBox.start(tmp_path):
         state = tmp_path / "state"
         assert state.stat().st_mode & 0o777 == 0o700
-        assert (state / "keys.json").stat().st_mode & 0o777 == 0o600
+        for file in state.glob("ledger.sqlite*"):
+            assert file.stat().st_mode & 0o777 == 0o600
+        assert (state / "ledger.sqlite").exists()

@@ -201,7 +201,11 @@ def test_official_client_raises_the_typed_error(frail: RunningBox, stream: bool)
 
     def read() -> Any:
         answer = client.completions.create(
-            model="default", prompt="Once", max_tokens=LONG, stream=stream
+            model="default",
+            prompt="Once",
+            max_tokens=LONG,
+            stream=stream,
+            extra_body={"ignore_eos": True},
         )
         return list(answer) if stream else answer
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from appliance import models
 from appliance.config import ModelConfig
 from appliance.engine import process
+from appliance.engine.journal import NoJournal
 from appliance.engine.messages import (
     Batch,
     Cancel,
@@ -113,7 +114,9 @@ class Live:
         self.vocab = runner.vocab
         self.n_ctx = given["n_cells"]
         self.events: list[Event] = []
-        self.engine = Engine(self, self.scheduler, self.vocab.lltokenizer, self._publish)
+        self.engine = Engine(
+            self, self.scheduler, self.vocab.lltokenizer, self._publish, NoJournal()
+        )
         self.move = runner.move
 
     def _publish(self, report: Report) -> None:

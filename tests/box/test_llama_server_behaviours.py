@@ -192,7 +192,6 @@ def test_metrics_grow_by_exactly_what_the_answers_say(box: RunningBox) -> None:
     before = totals(box)
     found = [
         answered(box, chat(max_tokens=4)),
-        answered(box, chat(max_tokens=4, n=2, messages=[{"role": "user", "content": "Of crabs."}])),
         streamed(box, chat(max_tokens=3, stream_options={"include_usage": True}))[-1],
         answered(box, chat(**saying("one two three"), stop=[" two"])),
         answered(box, {"prompt": ["Tell", "me"], "max_tokens": 3}, "/v1/completions"),
@@ -208,6 +207,12 @@ def test_metrics_grow_by_exactly_what_the_answers_say(box: RunningBox) -> None:
     assert grown["llamacpp:tokens_predicted_total"] == predicted
     assert grown["llamacpp:prompt_tokens_cached_total"] == cached
     assert grown["llamacpp:prompt_tokens_total"] == prompt - cached
+    crabs = chat(max_tokens=4, n=2, messages=[{"role": "user", "content": "Of crabs."}])
+    usage = [answered(box, crabs)["usage"]]
+    once = usage[0]["prompt_tokens"] - usage[0]["prompt_tokens_details"]["cached_tokens"]
+    computed = totals(box)["llamacpp:prompt_tokens_total"] - after["llamacpp:prompt_tokens_total"]
+    assert once < computed <= 2 * usage[0]["prompt_tokens"], "what each choice computed for itself"
+    after = totals(box)
     assert after["llamacpp:requests_processing"] == after["llamacpp:requests_deferred"] == 0
     box.wait_until(lambda: box.busy_slots() == 0, timeout=5, what="the slots are idle")
 

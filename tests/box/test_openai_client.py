@@ -32,10 +32,7 @@ def test_a_chat_is_answered_and_counted_to_the_token(box: RunningBox) -> None:
 def test_the_packaged_model_knows_the_capital_of_france(box: RunningBox) -> None:
     answer = box.client().chat.completions.create(
         model=MODEL,
-        messages=[
-            {"role": "system", "content": "You are a helpful assistant."},
-            {"role": "user", "content": "What is the capital of France?"},
-        ],
+        messages=[{"role": "user", "content": "What is the capital of France?"}],
         max_tokens=16,
         temperature=0,
     )

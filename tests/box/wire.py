@@ -102,10 +102,13 @@ def events_of(text: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def connected(box: RunningBox) -> Iterator[socket.socket]:
-    """A bare connection. Nothing on it may take longer than `PATIENCE_S`."""
+def connected(box: RunningBox, source: str = "") -> Iterator[socket.socket]:
+    """A bare connection, from another address of this machine if `source` names one. Nothing on it
+    may take longer than `PATIENCE_S`."""
     address = httpx.URL(box.url)
-    with socket.create_connection((address.host, address.port), PATIENCE_S) as found:
+    with socket.create_connection(
+        (address.host, address.port), PATIENCE_S, (source, 0) if source else None
+    ) as found:
         yield found
 
 

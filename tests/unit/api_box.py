@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 
-from appliance.accounts.keys import KeyStore
+from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.api.app import create_app
 from appliance.api.box import Box
 from appliance.config import ApiConfig, Config, LimitsConfig, ServerConfig
@@ -26,11 +27,16 @@ from appliance.engine.messages import (
 )
 from appliance.errors import ApiError
 from appliance.gguf.header import Header
+from appliance.ledger.books import Books, Identity, Texts
+from appliance.ledger.errors import LedgerError
+from appliance.ledger.rows import Admitted, Payload, RequestRow, Row
+from appliance.ledger.writer import LedgerSnapshot
 from appliance.models import ModelFile
 from appliance.observe.metrics import Metrics
 from appliance.prepare.client import PrepareSnapshot
 from appliance.prepare.messages import ChatJob, Piece, Prepared, TextJob, TokenizeJob
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
+from appliance.ticket import Account
 
 Step = Event | ApiError | float
 """An event, a fault, or seconds of silence."""
@@ -58,7 +64,8 @@ HEADER = Header(
 
 
 def counts(prompt: int, completion: int, *, cached: int = 0, hidden: int = 1) -> Counts:
-    return Counts(prompt, cached, completion, hidden, 0, 0, 20.0, 100.0, 5.0, 1)
+    computed = prompt - cached
+    return Counts(prompt, cached, completion, hidden, 0, 0, 20.0, 100.0, 5.0, 1, computed)
 
 
 def saying(*texts: str, reason: Any = "stop", choice_texts: Sequence[Sequence[str]] = ()) -> Script:
@@ -91,11 +98,15 @@ def saying(*texts: str, reason: Any = "stop", choice_texts: Sequence[Sequence[st
 class ScriptedTicket:
     """Plays its script; a cancel ends every open choice."""
 
-    def __init__(self, request: Submit, steps: Sequence[Step], position: int) -> None:
+    def __init__(
+        self, request: Submit, steps: Sequence[Step], position: int, account: Account | None
+    ) -> None:
         self.request = request
+        self.account = account
         self.id = request.id
         self.submitted_at = time.monotonic()
         self.started_at: float | None = None
+        self.first_at: float | None = None
         self.generated = 0
         self.position = position
         self.cancelled = asyncio.Event()
@@ -103,6 +114,12 @@ class ScriptedTicket:
         self._open = set(range(request.n))
 
     async def next(self, timeout: float | None = None) -> Event | None:
+        event = await self._next(timeout)
+        if event is not None and self.account is not None:
+            self.account.event(event)
+        return event
+
+    async def _next(self, timeout: float | None) -> Event | None:
         if self.cancelled.is_set():
             return self._end()
         if not self._steps:
@@ -112,6 +129,9 @@ class ScriptedTicket:
             return await self._silence(step, timeout)
         del self._steps[0]
         if isinstance(step, ApiError):
+            if self.account is not None:
+                self.account.failed(step)
+                self.account.settle(None)
             raise step
         if isinstance(step, Started):
             self.started_at, self.position = time.monotonic(), 0
@@ -129,7 +149,7 @@ class ScriptedTicket:
             self._steps[0] = left - wait
             if left <= wait:
                 del self._steps[0]
-            return None if timeout is not None else await self.next()
+            return None if timeout is not None else await self._next(None)
         return self._end()
 
     def _end(self) -> Finished:
@@ -138,7 +158,9 @@ class ScriptedTicket:
         cost = counts(len(self.request.prompt), self.generated)
         return Finished(self.id, self._open.pop(), "cancelled", "none", "", cost)
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "cancelled", by: str = "operator") -> None:
+        if self.account is not None:
+            self.account.cancelled(by)
         self.cancelled.set()
 
 
@@ -153,8 +175,8 @@ class ScriptedSupervisor:
         self.done: list[str] = []
         self.position = 0
 
-    def submit(self, request: Submit) -> ScriptedTicket:
-        ticket = ScriptedTicket(request, self.script(request), self.position)
+    def submit(self, request: Submit, account: Account | None = None) -> ScriptedTicket:
+        ticket = ScriptedTicket(request, self.script(request), self.position, account)
         self.tickets[request.id] = ticket
         return ticket
 
@@ -167,6 +189,47 @@ class ScriptedSupervisor:
     @property
     def last(self) -> ScriptedTicket:
         return list(self.tickets.values())[-1]
+
+
+class MemoryLedger:
+    """Keeps the rows it is given. `fault` fails what can fail."""
+
+    def __init__(self) -> None:
+        self.snapshot = LedgerSnapshot()
+        self.rows: list[Row] = []
+        self.payloads: list[Payload | None] = []
+        self.fault: LedgerError | None = None
+        self._number = 0
+
+    @property
+    def requests(self) -> list[RequestRow]:
+        return [row for row in self.rows if isinstance(row, RequestRow)]
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def admit(self, row: Admitted, prompt: bytes = b"") -> Future[int]:
+        return self._keep(row, None)
+
+    def record(self, row: RequestRow, payload: Payload | None) -> Future[int]:
+        return self._keep(row, payload)
+
+    def record_made(self, make: Callable[[], tuple[RequestRow, Payload | None]]) -> Future[int]:
+        return self._keep(*make())
+
+    def act(self, row: Row, payload: Payload | None = None) -> Future[int]:
+        return self._keep(row, payload)
+
+    def _keep(self, row: Row, payload: Payload | None) -> Future[int]:
+        future: Future[int] = Future()
+        if self.fault is not None and not isinstance(row, RequestRow):
+            future.set_exception(self.fault)
+            return future
+        self.rows.append(row)
+        self.payloads.append(payload)
+        future.set_result(len(self.rows))
+        return future
 
 
 class ScriptedAdmission:
@@ -234,9 +297,13 @@ def make_box(tmp_path: Path, script: Script | None = None, **changes: Any) -> Bo
         "api": ApiConfig(**changes.pop("api", {})),
         **changes,
     }
+    ledger = MemoryLedger()
+    identity = Identity("tiny", "ab" * 32, "cd" * 32, "test", "boot")
     return Box(
+        ledger=ledger,
+        books=Books(ledger, identity, costing=lambda row: None, texts=Texts()),
         config=Config(**sections),
-        keys=KeyStore(tmp_path / "keys.json"),
+        keys=KeyStore(tmp_path / FILE_NAME),
         preparer=BytePreparer(),  # type: ignore[arg-type]
         supervisor=supervisor,
         admission=ScriptedAdmission(),
@@ -246,6 +313,13 @@ def make_box(tmp_path: Path, script: Script | None = None, **changes: Any) -> Bo
         version="0",
         llama_commit="c0ffee12345",
     )
+
+
+def ledger_of(box: Box) -> MemoryLedger:
+    """The box's ledger, to look into."""
+    ledger: Any = box.ledger
+    assert isinstance(ledger, MemoryLedger)
+    return ledger
 
 
 def client_of(

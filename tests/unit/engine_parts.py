@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.messages import Submit
-from appliance.engine.plan import Chunk, Copy, Plan, Remove
+from appliance.engine.plan import Chunk, Clear, Move, Plan, Remove
 from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.sequence import Sequence, State
 from appliance.engine.vocab import Vocab
@@ -85,7 +85,10 @@ class Mirror:
     def used(self) -> int:
         return len({id(cell) for cells in self.cache.values() for cell in cells})
 
-    def _move(self, move: Copy | Remove) -> None:
+    def _move(self, move: Move) -> None:
+        if isinstance(move, Clear):
+            assert not any(self.cache.values()), "cleared what somebody holds"
+            return
         if isinstance(move, Remove):
             del self.cache.get(move.seq_id, [])[move.start :]
             return
@@ -215,7 +218,7 @@ class FakeRunner:
         """Monotonic seconds; a step takes `step_s`."""
         return self.now
 
-    def move(self, moves: tuple[Copy | Remove, ...]) -> None:
+    def move(self, moves: tuple[Move, ...]) -> None:
         self._mirror.apply(Plan(moves, (), (), 0, 0))
 
     def run(self, chunks: tuple[Chunk, ...]) -> NDArray[np.float32]:

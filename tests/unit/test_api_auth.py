@@ -34,7 +34,7 @@ def key(*scopes: Any) -> Key:
 )
 def test_each_need_is_met_by_its_scopes_alone(need: Need, scopes: set[str]) -> None:
     for scope in ("infer", "metrics", "admin"):
-        fault = refuse(need, key=key(scope), given=True, open_here=False)
+        fault = refuse(need, key=key(scope), given="sk-x", open_here=False)
         assert (fault is None) == (scope in scopes)
         if fault is not None:
             assert fault.status == 403
@@ -43,7 +43,7 @@ def test_each_need_is_met_by_its_scopes_alone(need: Need, scopes: set[str]) -> N
 
 @pytest.mark.parametrize("need", ["infer", "read", "metrics", "docs", "known", "admin"])
 def test_nobody_known_is_401(need: Need) -> None:
-    for given in (True, False):
+    for given in ("sk-x", None):
         fault = refuse(need, key=None, given=given, open_here=False)
         assert fault is not None
         assert (fault.status, fault.type) == (401, "authentication_error")
@@ -51,8 +51,8 @@ def test_nobody_known_is_401(need: Need) -> None:
 
 def test_an_open_box_is_open_for_all_but_admin() -> None:
     for need in ("infer", "read", "metrics", "docs", "known"):
-        assert refuse(need, key=None, given=True, open_here=True) is None
-    assert refuse("admin", key=None, given=False, open_here=True) is not None
+        assert refuse(need, key=None, given="sk-x", open_here=True) is None
+    assert refuse("admin", key=None, given=None, open_here=True) is not None
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,19 @@ async def test_right_wrong_and_lesser_keys(tmp_path: Path) -> None:
     headers = {"X-Api-Key": secrets["admin"]}
     answer = await client.post("/v1/chat/completions", json=chat(), headers=headers)
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("place", ["Authorization", "X-Api-Key"])
+async def test_look_alike_of_a_secret_is_refused_in_clear_words(tmp_path: Path, place: str) -> None:
+    box = make_box(tmp_path)
+    secret = box.keys.create("app", ["infer"])
+    client = client_of(box, peer=LAN)
+    for wrong in (secret.replace("s", "ѕ", 1), secret + "\u200b", "\uff53" + secret[1:], "ключ"):
+        value = f"Bearer {wrong}" if place == "Authorization" else wrong
+        answer = await client.get("/v1/models", headers=[(place.encode(), value.encode())])
+        assert answer.status_code == 401
+        assert answer.json()["error"]["code"] == "invalid_api_key"
+        assert "looks the same" in answer.json()["error"]["message"]
 
 
 async def test_loopback_closes_when_the_first_inference_key_exists(tmp_path: Path) -> None:

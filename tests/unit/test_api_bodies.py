@@ -102,6 +102,10 @@ def test_any_object_is_parsed_or_refused_with_one_error(data: dict[str, Any], re
         ({"messages": [{"role": "user", "content": None}]}, "messages.0"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages.0.content.0",
+        ),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"temperature": True}, "temperature"),

@@ -66,7 +66,7 @@ async def test_defaults_come_from_the_config_and_the_context(tmp_path: Path) -> 
     request = submitted(box)
     assert request.max_tokens == box.n_ctx - 2
     assert request.sampling.temperature == box.config.sampling.temperature
-    assert request.sampling.seed is None
+    assert request.sampling.seed is not None
     assert request.sampling.logprobs == -1
     assert (request.n, request.stop, request.stream, request.deadline) == (1, (), False, None)
 
@@ -130,8 +130,11 @@ async def test_large_seeds_are_folded_so_that_every_choice_has_one(
 
 async def test_seed_minus_one_is_a_fresh_one(tmp_path: Path) -> None:
     box = make_box(tmp_path)
-    await post(box, seed=-1)
-    assert submitted(box).sampling.seed is None
+    seeds = set()
+    for _ in range(3):
+        await post(box, seed=-1)
+        seeds.add(submitted(box).sampling.seed)
+    assert len(seeds) == 3
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from appliance.api.box import Box
 from appliance.api.routes import ROUTES
 from appliance.config import AuthConfig, ModelConfig
 from appliance.engine.messages import SlotState, Started, Stats
+from appliance.ledger.errors import LedgerError
+from appliance.ledger.rows import Action
 from appliance.observe.metrics import Metrics
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
-from tests.unit.api_box import ScriptedSupervisor, chat, client_of, make_box
+from tests.unit.api_box import ScriptedSupervisor, chat, client_of, ledger_of, make_box
 
 
 def supervisor_of(box: Box) -> ScriptedSupervisor:
@@ -190,7 +192,8 @@ class Operator:
         self._headers = {"X-Api-Key": box.keys.create("root", ["admin"])}
 
     async def __call__(self, method: str, path: str, **more: Any) -> Any:
-        return await self._client.request(method, path, headers=self._headers, **more)
+        headers = {**self._headers, **more.pop("headers", {})}
+        return await self._client.request(method, path, headers=headers, **more)
 
 
 async def test_operators_drain_hold_and_restart(
@@ -198,7 +201,8 @@ async def test_operators_drain_hold_and_restart(
 ) -> None:
     box = make_box(tmp_path)
     operate, supervisor = Operator(box), supervisor_of(box)
-    assert (await operate("POST", "/admin/drain")).json() == {"status": "draining"}
+    drained = await operate("POST", "/admin/drain", headers={"X-Operator": "al\tice"})
+    assert drained.json() == {"status": "draining", "recorded": True}
     assert box.admission.draining
     await operate("POST", "/admin/resume")
     assert not box.admission.draining
@@ -214,9 +218,32 @@ async def test_operators_drain_hold_and_restart(
     ]
     assert (await operate("POST", "/admin/engine/restart", content=b"{")).status_code == 400
     assert caplog.text.count("by key root") == 6
+    actions = [row for row in ledger_of(box).rows if isinstance(row, Action)]
+    assert [action.action for action in actions] == [
+        "box.drain",
+        "box.resume",
+        "queue.hold",
+        "queue.release",
+        "engine.restart",
+        "engine.restart",
+    ]
+    assert {action.key_name for action in actions} == {"root"}
+    assert (actions[0].operator, actions[0].host) == ("al ice", "127.0.0.1")
+    assert actions[-1].detail == {"reason": "new driver"}
     status = (await operate("GET", "/admin/status")).json()
     assert status["engine"]["state"] == "ready"
     assert status["queue"]["waiting"] == 0
+
+
+async def test_operators_may_act_while_the_ledger_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = make_box(tmp_path)
+    ledger_of(box).fault = LedgerError("the disk is full")
+    drained = await Operator(box)("POST", "/admin/drain")
+    assert drained.json() == {"status": "draining", "recorded": False}
+    assert box.admission.draining
+    assert "box.drain by key root is in this log alone: the disk is full" in caplog.text
 
 
 async def test_operators_see_and_cancel_requests(tmp_path: Path) -> None:
@@ -229,7 +256,7 @@ async def test_operators_see_and_cancel_requests(tmp_path: Path) -> None:
     assert (row["state"], row["prompt_tokens"], row["stream"]) == ("waiting", 2, False)
     assert "content" not in row
     gone = await operate("DELETE", f"/admin/requests/{row['id']}")
-    assert gone.json() == {"status": "cancelled", "id": row["id"]}
+    assert gone.json() == {"status": "cancelled", "id": row["id"], "recorded": True}
     answer = await call
     assert answer.status_code == 499
     assert answer.json()["error"]["code"] == "cancelled"
@@ -252,7 +279,7 @@ async def test_paths_and_methods_that_do_not_exist_have_our_shape(tmp_path: Path
 async def test_every_get_route_answers_head(tmp_path: Path) -> None:
     box = make_box(tmp_path, auth=AuthConfig())
     for route in ROUTES:
-        if route.method == "GET" and route.need != "admin":
+        if route.method == "GET" and route.need != "admin" and route.tag != "Audit":
             path = route.path.replace("{id:path}", "default")
             assert (await client_of(box).head(path)).status_code == 200, path
 

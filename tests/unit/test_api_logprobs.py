@@ -96,7 +96,7 @@ def test_usage_counts_prompts_once_and_all_choices() -> None:
 
 
 def test_rates_leave_the_first_token_out_and_never_divide_by_zero() -> None:
-    timings = timings_of([[Counts(10, 4, 11, 1, 8, 6, 30.0, 500.0, 2.0, 3)]])
+    timings = timings_of([[Counts(10, 4, 11, 1, 8, 6, 30.0, 500.0, 2.0, 3, 6)]])
     assert (timings.cache_n, timings.prompt_n, timings.predicted_n) == (4, 6, 11)
     assert timings.prompt_per_second == pytest.approx(200)
     assert timings.predicted_per_second == pytest.approx(20)
@@ -104,3 +104,11 @@ def test_rates_leave_the_first_token_out_and_never_divide_by_zero() -> None:
     empty = timings_of([[Counts(4, 4, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0)]])
     assert empty.predicted_per_second == 0
     assert b"draft_n" not in encode(empty)
+
+
+def test_prompt_that_was_not_computed_is_not_told_as_if_it_was() -> None:
+    nothing = timings_of([[Counts(10, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0)]])
+    assert (nothing.cache_n, nothing.prompt_n) == (0, 0)
+    shared = counts(10, 5, cached=4)
+    again = Counts(10, 9, 5, 0, 0, 0, 1.0, 1.0, 1.0, 2, 13, 1)
+    assert timings_of([[shared, again]]).prompt_n == 6

@@ -1,51 +1,97 @@
-"""Keys: who gets in, who does not, and what a damaged file does."""
+"""Keys and tenants: who gets in, who does not, what is chained, and what a damaged ledger does."""
 
+import hashlib
+import json
 import os
+import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
-from datetime import date, timedelta
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.accounts.keys import PREFIX, KeyFileError, KeyRefused, KeyStore
+from appliance.accounts.keys import (
+    FILE_NAME,
+    PREFIX,
+    By,
+    KeyExists,
+    KeyFileError,
+    KeyRefused,
+    KeyStore,
+    KeyUnknown,
+    LastAdmin,
+)
+from appliance.accounts.limits import Limits
+from appliance.ledger.verify.check import verify
 
-TODAY = date(2030, 5, 17)
+NOW = datetime(2030, 5, 17, 12, tzinfo=UTC)
+TODAY = NOW.date()
+ALICE = By("k_0000000a", "console", "alice", "10.0.4.12")
 
 
-def make_store(tmp_path: Path, today: date = TODAY) -> KeyStore:
-    return KeyStore(tmp_path / "state" / "keys.json", today=lambda: today)
+class Clock:
+    def __init__(self, now: datetime = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
 
 
-def test_created_key_authenticates_with_its_scopes(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
+def make_store(tmp_path: Path, now: datetime = NOW) -> KeyStore:
+    return KeyStore(tmp_path / "state" / FILE_NAME, Clock(now))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> KeyStore:
+    return make_store(tmp_path)
+
+
+def actions(store: KeyStore) -> list[dict[str, Any]]:
+    """The chained actions, oldest first."""
+    with closing(sqlite3.connect(store.path)) as db:
+        rows = db.execute("SELECT body FROM entries WHERE kind = 'action' ORDER BY seq")
+        return [json.loads(body) for (body,) in rows]
+
+
+def files_of(store: KeyStore) -> Iterator[bytes]:
+    return (path.read_bytes() for path in store.path.parent.iterdir())
+
+
+# -- who gets in -----------------------------------------------------------------------------------
+
+
+def test_created_key_authenticates_with_its_scopes(store: KeyStore) -> None:
     secret = store.create("app", ["infer", "metrics"])
     key = store.authenticate(secret)
     assert secret.startswith(PREFIX)
     assert len(secret) == len(PREFIX) + 43
     assert key is not None
-    assert key.name == "app"
+    assert (key.name, key.tenant) == ("app", "default")
     assert key.scopes == frozenset(("infer", "metrics"))
     assert store.list() == (key,)
 
 
-def test_secret_is_not_on_disk_and_file_is_private(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    secret = store.create("app", ["infer"])
-    assert secret.removeprefix(PREFIX) not in store.path.read_text()
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+def test_secrets_are_not_on_disk_and_the_files_are_private(store: KeyStore) -> None:
+    secrets = [store.create("app", ["infer"]), store.rotate("app", 60)[1]]
+    for secret in secrets:
+        assert not any(secret.removeprefix(PREFIX).encode() in body for body in files_of(store))
+    for path in store.path.parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
-    assert sorted(p.name for p in store.path.parent.iterdir()) == ["keys.json", "keys.lock"]
 
 
 @pytest.mark.parametrize(
     "wrong", ["", "x", "sk-steelyard-", "Bearer x", "sk\u2010steelyard-\u0430", "\udcff\xff\0"]
 )
-def test_wrong_secret_authenticates_nobody(tmp_path: Path, wrong: str) -> None:
-    store = make_store(tmp_path)
+def test_wrong_secret_authenticates_nobody(store: KeyStore, wrong: str) -> None:
     secret = store.create("app", ["infer"])
     assert store.authenticate(wrong) is None
     assert store.authenticate(secret + wrong) is None or wrong == ""
@@ -56,69 +102,23 @@ def test_wrong_secret_authenticates_nobody(tmp_path: Path, wrong: str) -> None:
 def test_no_header_makes_authenticate_raise(
     wrong: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert KeyStore(tmp_path_factory.getbasetemp() / "none.json").authenticate(wrong) is None
+    assert KeyStore(tmp_path_factory.getbasetemp() / "none.sqlite").authenticate(wrong) is None
 
 
-def test_look_alike_of_a_secret_is_a_wrong_key(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
+def test_look_alike_of_a_secret_is_a_wrong_key(store: KeyStore) -> None:
     secret = store.create("app", ["infer"])
     wide = "".join(chr(ord(c) + 0xFEE0) if c.isalnum() else c for c in secret)
     assert store.authenticate(wide) is None
 
 
-def test_revoked_key_stops_working_in_another_store_of_the_same_file(tmp_path: Path) -> None:
-    daemon, cli = make_store(tmp_path), make_store(tmp_path)
-    kept, lost = cli.create("kept", ["infer"]), cli.create("lost", ["infer"])
-    assert daemon.authenticate(lost) is not None
-    assert cli.revoke("lost").name == "lost"
-    assert daemon.authenticate(lost) is None
-    assert daemon.authenticate(kept) is not None
-
-
-def test_key_is_revoked_by_id(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    store.create("app", ["infer"])
-    store.revoke(store.list()[0].id)
-    assert store.list() == ()
-
-
-def test_revoking_an_unknown_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyRefused, match="steelyard keys list"):
-        make_store(tmp_path).revoke("nobody")
-
-
 def test_key_is_good_through_its_last_day_and_no_longer(tmp_path: Path) -> None:
     secret = make_store(tmp_path).create("app", ["infer"], TODAY)
-    assert make_store(tmp_path, TODAY).authenticate(secret) is not None
-    assert make_store(tmp_path, TODAY + timedelta(days=1)).authenticate(secret) is None
+    last = datetime(2030, 5, 17, 23, 59, 59, tzinfo=UTC)
+    assert make_store(tmp_path, last).authenticate(secret) is not None
+    assert make_store(tmp_path, last + timedelta(seconds=1)).authenticate(secret) is None
 
 
-def test_key_that_would_never_work_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyRefused, match="later day"):
-        make_store(tmp_path).create("app", ["infer"], TODAY - timedelta(days=1))
-
-
-@pytest.mark.parametrize("name", ["", " ", "k_12345678", "a\nb", "ü", "a" * 65, "a ", "../x"])
-def test_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(KeyRefused, match="is no name"):
-        make_store(tmp_path).create(name, ["infer"])
-
-
-@pytest.mark.parametrize("scopes", [[], ["root"], ["infer", "root"]])
-def test_bad_scopes_are_refused(tmp_path: Path, scopes: list[str]) -> None:
-    with pytest.raises(KeyRefused, match="admin, infer, metrics"):
-        make_store(tmp_path).create("app", scopes)
-
-
-def test_name_in_use_is_refused(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    store.create("app", ["infer"])
-    with pytest.raises(KeyRefused, match="exists"):
-        store.create("app", ["infer"])
-
-
-def test_store_is_empty_until_a_key_for_inference_exists(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
+def test_store_is_empty_until_a_key_for_inference_exists(store: KeyStore) -> None:
     assert store.empty
     store.create("root", ["admin"])
     assert store.empty
@@ -126,17 +126,158 @@ def test_store_is_empty_until_a_key_for_inference_exists(tmp_path: Path) -> None
     store.create("app", ["infer"])
     assert not store.empty
     assert store.has_live("infer")
+    store.revoke("app")
+    assert store.empty
 
 
 def test_expired_key_does_not_open_the_box_again(tmp_path: Path) -> None:
     make_store(tmp_path).create("app", ["infer"], TODAY)
-    later = make_store(tmp_path, TODAY + timedelta(days=1))
+    later = make_store(tmp_path, NOW + timedelta(days=1))
     assert not later.empty
     assert not later.has_live("infer")
 
 
-def test_first_key_is_made_once(tmp_path: Path) -> None:
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def test_key_that_would_never_work_is_refused(store: KeyStore) -> None:
+    with pytest.raises(KeyRefused, match="later day"):
+        store.create("app", ["infer"], TODAY - timedelta(days=1))
+
+
+LOOK_ALIKES = ["аdmin", "admіn", "ａｄｍｉｎ", "admin\u200b", "ad\u00admin", "admin\u0301", "ᴀdmin"]
+BAD_NAMES = ["", " ", "k_12345678", "a\nb", "ü", "a" * 65, "a ", "../x", *LOOK_ALIKES]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_bad_name_is_refused_for_a_key_and_for_a_tenant(store: KeyStore, name: str) -> None:
+    store.create("admin", ["infer"])
+    for change in (
+        lambda: store.create(name, ["infer"]),
+        lambda: store.create("app", ["infer"], tenant=name),
+        lambda: store.tenants.set(name, Limits(), ALICE),
+    ):
+        with pytest.raises(KeyRefused, match="is no name") as caught:
+            change()
+        assert str(caught.value).isascii(), "a look-alike is shown for what it is"
+    assert [key.name for key in store.list()] == ["admin"]
+
+
+@pytest.mark.parametrize("scopes", [[], ["root"], ["infer", "root"]])
+def test_bad_scopes_are_refused(store: KeyStore, scopes: list[str]) -> None:
+    with pytest.raises(KeyRefused, match="admin, infer, metrics"):
+        store.create("app", scopes)
+
+
+def test_name_in_use_is_refused_until_its_key_is_revoked(store: KeyStore) -> None:
+    first = store.create("app", ["infer"])
+    with pytest.raises(KeyExists, match="exists"):
+        store.create("app", ["infer"])
+    store.revoke("app")
+    second = store.create("app", ["infer"])
+    assert store.authenticate(first) is None
+    assert store.authenticate(second) is not None
+    assert [(key.name, key.state(TODAY)) for key in store.list()] == [
+        ("app", "revoked"), ("app", "valid"),
+    ]  # fmt: skip
+
+
+def test_changing_an_unknown_key_is_refused(store: KeyStore) -> None:
+    for change in (store.revoke, store.rotate, lambda name: store.set_limits(name, Limits())):
+        with pytest.raises(KeyUnknown, match="steelyard keys list"):
+            change("nobody")
+
+
+def test_revoked_key_cannot_be_changed_any_more(store: KeyStore) -> None:
+    store.create("app", ["infer"])
+    id = store.revoke("app").id
+    assert store.find(id).revoked is not None
+    with pytest.raises(KeyUnknown):
+        store.rotate(id)
+
+
+def test_last_valid_admin_key_is_revoked_only_by_force(tmp_path: Path) -> None:
     store = make_store(tmp_path)
+    store.create("old", ["admin"], expires=TODAY)
+    store.create("boss", ["admin"])
+    store.revoke("old")
+    with pytest.raises(LastAdmin, match="last valid key with scope admin"):
+        store.revoke("boss")
+    store.create("other", ["admin", "infer"], expires=TODAY)
+    later = make_store(tmp_path, NOW + timedelta(days=1))
+    with pytest.raises(LastAdmin):
+        later.revoke("boss")
+    store.revoke("boss")
+    store.revoke("other", force=True)
+    assert not store.has_live("admin")
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def test_key_is_revoked_by_id(store: KeyStore) -> None:
+    secret = store.create("app", ["infer"])
+    store.revoke(store.list()[0].id)
+    assert store.authenticate(secret) is None
+
+
+def test_rotated_key_has_a_new_secret_and_the_old_one_for_its_grace(tmp_path: Path) -> None:
+    store, late = make_store(tmp_path), make_store(tmp_path, NOW + timedelta(seconds=61))
+    old = store.create("app", ["infer"])
+    key, new = store.rotate("app", 60)
+    assert key.grace_until == NOW + timedelta(seconds=60)
+    assert store.authenticate(old) == store.authenticate(new) == key
+    assert late.authenticate(old) is None
+    assert late.authenticate(new) == key
+    _, newest = store.rotate(key.id)
+    assert store.authenticate(new) is None
+    assert store.authenticate(old) is None, "grace is for one secret"
+    assert store.authenticate(newest) is not None
+
+
+@pytest.mark.parametrize("grace", [-1, 31 * 86_400, float("nan")])
+def test_grace_without_bounds_is_refused(store: KeyStore, grace: float) -> None:
+    store.create("app", ["infer"])
+    with pytest.raises(KeyRefused, match="stay good"):
+        store.rotate("app", grace)
+
+
+def test_revoking_ends_the_grace_of_an_old_secret_too(store: KeyStore) -> None:
+    old = store.create("app", ["infer"])
+    _, new = store.rotate("app", 60)
+    store.revoke("app")
+    assert store.authenticate(old) is None
+    assert store.authenticate(new) is None
+
+
+def test_limits_are_replaced_whole(store: KeyStore) -> None:
+    secret = store.create("app", ["infer"], limits=Limits(tokens_per_min=5, concurrent=2))
+    store.set_limits("app", Limits(tokens_per_day=7))
+    key = store.authenticate(secret)
+    assert key is not None
+    assert key.limits == Limits(tokens_per_day=7)
+
+
+def test_tenants_are_those_that_keys_name_and_those_with_limits(store: KeyStore) -> None:
+    store.create("a", ["infer"], tenant="sales")
+    store.tenants.set("ops", Limits(concurrent=3), ALICE)
+    assert [tenant.name for tenant in store.tenants.list()] == ["default", "ops", "sales"]
+    assert store.tenants.limits("ops") == Limits(concurrent=3)
+    assert store.tenants.limits("sales") == store.tenants.limits("nobody") == Limits()
+
+
+def test_pruning_drops_what_was_revoked_before_that_day(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    for name in ("a", "b"):
+        store.create(name, ["infer"])
+    store.revoke("a")
+    make_store(tmp_path, NOW + timedelta(days=1)).revoke("b")
+    assert store.prune(TODAY) == ()
+    assert [key.name for key in store.prune(TODAY + timedelta(days=1))] == ["a"]
+    assert [key.name for key in store.list()] == ["b"]
+
+
+def test_first_key_is_made_once(store: KeyStore) -> None:
     secret = store.create_first()
     assert secret is not None
     key = store.authenticate(secret)
@@ -144,6 +285,242 @@ def test_first_key_is_made_once(tmp_path: Path) -> None:
     assert key.name == "admin"
     assert key.scopes == frozenset(("admin",))
     assert store.create_first() is None
+    store.revoke("admin", force=True)
+    assert store.create_first() is not None, "or nobody could ever use the admin routes again"
+
+
+# -- the chain -------------------------------------------------------------------------------------
+
+
+def test_every_change_is_one_chained_action_with_all_of_the_new_state(store: KeyStore) -> None:
+    store.create("app", ["infer"], tenant="sales", by=ALICE)
+    store.set_limits("app", Limits(concurrent=2), by=ALICE)
+    store.rotate("app", 60, by=ALICE)
+    store.tenants.set("sales", Limits(tokens_per_day=9), ALICE)
+    store.revoke("app", by=ALICE)
+    store.prune(TODAY + timedelta(days=1), by=ALICE)
+    found = actions(store)
+    assert [entry["action"] for entry in found] == [
+        "key.create", "key.limits", "key.rotate", "tenant.set", "key.revoke", "keys.prune",
+    ]  # fmt: skip
+    assert {(e["key_id"], e["key_name"], e["operator"], e["host"]) for e in found} == {
+        ("k_0000000a", "console", "alice", "10.0.4.12")
+    }
+    first, limited, rotated, tenant, revoked, pruned = (entry["detail"] for entry in found)
+    id = first["key"]["id"]
+    assert first["key"]["tenant"] == "sales"
+    assert (first["key"]["created_by"], first["key"]["created_from"]) == ("alice", "10.0.4.12")
+    assert limited["key"]["limits"]["concurrent"] == 2
+    assert rotated["key"]["previous"]["sha256"] == first["key"]["sha256"]
+    assert tenant == {"tenant": {"name": "sales", "limits": {**limited["key"]["limits"],
+                      "concurrent": None, "tokens_per_day": 9}}}  # fmt: skip
+    assert revoked["key"]["revoked"] == "2030-05-17T12:00:00Z"
+    assert pruned == {"removed": [id]}
+
+
+def test_chain_verifies_after_every_kind_of_change(store: KeyStore) -> None:
+    for name in ("a", "b", "c"):
+        store.create(name, ["infer"])
+    store.rotate("a", 60)
+    store.revoke("b")
+    store.create("b", ["admin"])
+    store.tenants.set("sales", Limits(cost_per_month=5), ALICE)
+    assert verify(store.path).faults == []
+    with closing(sqlite3.connect(store.path)) as db, db:
+        db.execute("UPDATE keys SET body = replace(body, '\"infer\"', '\"admin\"')")
+    assert verify(store.path).faults != []
+
+
+def test_change_that_is_refused_leaves_nothing(store: KeyStore) -> None:
+    store.create("app", ["infer"])
+    before = actions(store)
+    with pytest.raises(KeyExists):
+        store.create("app", ["infer"])
+    assert actions(store) == before
+
+
+# -- other processes -------------------------------------------------------------------------------
+
+
+def test_change_counts_at_once_in_another_store_of_the_same_file(tmp_path: Path) -> None:
+    daemon, cli = make_store(tmp_path), make_store(tmp_path)
+    assert daemon.authenticate("x") is None
+    kept, lost = cli.create("kept", ["infer"]), cli.create("lost", ["infer"])
+    assert daemon.authenticate(lost) is not None
+    assert cli.revoke("lost").name == "lost"
+    assert daemon.authenticate(lost) is None
+    cli.set_limits("kept", Limits(concurrent=1))
+    cli.tenants.set("default", Limits(concurrent=2), ALICE)
+    key = daemon.authenticate(kept)
+    assert key is not None
+    assert key.limits.concurrent == 1
+    assert daemon.tenants.limits("default").concurrent == 2
+
+
+def test_two_processes_may_make_keys_at_the_same_time(store: KeyStore) -> None:
+    program = (
+        "import sys, pathlib; from appliance.accounts.keys import KeyStore\n"
+        "store = KeyStore(pathlib.Path(sys.argv[1]))\n"
+        "for i in range(10): store.create(f'{sys.argv[2]}{i}', ['infer'])"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(store.path), name])
+        for name in ("a", "b")
+    ]
+    assert [child.wait(60) for child in children] == [0, 0]
+    assert len(store.list()) == len({key.id for key in store.list()}) == 20
+    assert len(actions(store)) == 20
+    assert verify(store.path).faults == []
+
+
+def test_authenticating_waits_for_no_writer(store: KeyStore) -> None:
+    secret = store.create("app", ["infer"])
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE meta SET value = value + 1 WHERE name = 'keys_version'")
+        assert make_store(store.path.parent.parent).authenticate(secret) is not None
+        assert store.authenticate(secret) is not None
+        writer.execute("ROLLBACK")
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def nobody_gets_in(store: KeyStore, secret: str) -> None:
+    assert store.authenticate(secret) is None
+    assert not store.empty
+    assert not store.has_live("infer")
+    assert "cannot be read" in store.problem
+    for change in (store.list, store.create_first, lambda: store.revoke("app")):
+        with pytest.raises(KeyFileError, match="Nobody can authenticate"):
+            change()
+
+
+def overwrite(path: Path, body: bytes) -> None:
+    """Puts another file in its place, as an editor or a broken copy does."""
+    for extra in ("-wal", "-shm"):
+        path.with_name(path.name + extra).unlink(missing_ok=True)
+    new = path.with_name("new")
+    new.write_bytes(body)
+    new.chmod(0o600)
+    new.replace(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: overwrite(path, b"{"),
+        lambda path: overwrite(path, b"\xff" * 100_000),
+        lambda path: overwrite(path, b"SQLite format 3\0" + bytes(5000)),
+        lambda path: overwrite(path, b""),
+        lambda path: path.unlink(),
+        lambda path: path.chmod(0o666),
+        lambda path: path.chmod(0o620),
+    ],
+    ids=["text", "noise", "zeros", "empty", "gone", "666", "620"],
+)
+def test_damaged_ledger_lets_nobody_in_and_says_so(
+    store: KeyStore, damage: Callable[[Path], None]
+) -> None:
+    secret = store.create("app", ["infer"])
+    assert store.authenticate(secret) is not None
+    damage(store.path)
+    nobody_gets_in(store, secret)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE keys SET body = '{'",
+        "UPDATE keys SET body = '{}'",
+        "UPDATE keys SET body = json_set(body, '$.sha256', 'zz')",
+        "UPDATE keys SET body = json_set(body, '$.more', 1)",
+        "DROP TABLE keys",
+        "DELETE FROM meta",
+    ],
+)
+def test_rows_that_make_no_sense_let_nobody_in(store: KeyStore, change: str) -> None:
+    secret = store.create("app", ["infer"])
+    with closing(sqlite3.connect(store.path)) as db, db:
+        db.execute(change)
+        db.execute("UPDATE meta SET value = value + 1 WHERE name = 'keys_version'")
+    nobody_gets_in(store, secret)
+
+
+def test_restored_ledger_works_again(store: KeyStore, tmp_path: Path) -> None:
+    secret = store.create("app", ["infer"])
+    with closing(sqlite3.connect(store.path)) as db, closing(sqlite3.connect(tmp_path / "c")) as to:
+        db.backup(to)
+    overwrite(store.path, b"{")
+    assert store.authenticate(secret) is None
+    overwrite(store.path, (tmp_path / "c").read_bytes())
+    assert store.authenticate(secret) is not None
+    assert store.problem == ""
+    store.revoke("app")
+
+
+def test_file_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / FILE_NAME).touch(0o600)
+    store = make_store(tmp_path)
+    assert store.problem == ""
+    assert store.authenticate(store.create("app", ["infer"])) is not None
+
+
+def test_state_directory_that_is_a_file_does_not_pass_for_no_keys(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    store = make_store(tmp_path)
+    assert not store.empty
+    with pytest.raises(KeyFileError):
+        store.create("app", ["infer"])
+
+
+# -- the keys.json of earlier versions -------------------------------------------------------------
+
+OLD_SECRET = "sk-steelyard-" + "A" * 43
+
+
+def old_file(path: Path, **changes: Any) -> Path:
+    key = {
+        "id": "k_12345678",
+        "name": "app",
+        "scopes": ["infer"],
+        "sha256": hashlib.sha256(OLD_SECRET.encode()).hexdigest(),
+        "created": "2030-01-01T00:00:00Z",
+        "expires": None,
+    }
+    path.parent.mkdir(exist_ok=True)
+    file = path.with_name("keys.json")
+    file.write_text(json.dumps({"version": 1, "keys": [key | changes]}))
+    return file
+
+
+def test_keys_of_an_earlier_version_are_taken_over_once(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    file = old_file(store.path)
+    key = store.authenticate(OLD_SECRET)
+    assert key is not None
+    assert (key.id, key.name, key.tenant) == ("k_12345678", "app", "default")
+    assert not file.exists()
+    assert file.with_name("keys.json.imported").exists()
+    (imported,) = actions(store)
+    assert imported["action"] == "keys.import"
+    assert imported["detail"]["keys"][0]["id"] == "k_12345678"
+    assert make_store(tmp_path).authenticate(OLD_SECRET) is not None
+    assert len(actions(store)) == 1
+    assert verify(store.path).faults == []
+
+
+def test_key_taken_over_twice_or_under_a_taken_name_is_not_lost(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    old_file(store.path)
+    assert store.authenticate(OLD_SECRET) is not None
+    store.set_limits("app", Limits(concurrent=1))
+    shutil.copy(store.path.with_name("keys.json.imported"), store.path.with_name("keys.json"))
+    again = make_store(tmp_path)
+    assert again.find("app").limits.concurrent == 1
+    old_file(store.path, id="k_87654321", sha256="ab" * 32)
+    assert [key.name for key in make_store(tmp_path).list()] == ["app", "app 87654321"]
 
 
 @pytest.mark.parametrize(
@@ -163,66 +540,24 @@ def test_first_key_is_made_once(tmp_path: Path) -> None:
         b"[" * 100_000,
     ],
 )
-def test_damaged_file_lets_nobody_in_and_says_so(tmp_path: Path, body: bytes) -> None:
+def test_damaged_key_file_of_an_earlier_version_lets_nobody_in(tmp_path: Path, body: bytes) -> None:
+    secret = make_store(tmp_path).create("app", ["infer"])
     store = make_store(tmp_path)
-    secret = store.create("app", ["infer"])
-    store.path.write_bytes(body)
+    file = store.path.with_name("keys.json")
+    file.write_bytes(body)
     assert store.authenticate(secret) is None
     assert not store.empty
-    assert "cannot be used" in store.problem
-    for change in (store.list, store.create_first, lambda: store.revoke("app")):
-        with pytest.raises(KeyFileError, match="Nobody can authenticate"):
-            change()
-    assert store.path.read_bytes() == body
-
-
-def test_restored_file_works_again(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    secret = store.create("app", ["infer"])
-    good = store.path.read_bytes()
-    store.path.write_bytes(b"{")
-    assert store.authenticate(secret) is None
-    store.path.write_bytes(good)
-    assert store.authenticate(secret) is not None
-    assert store.problem == ""
-
-
-def test_file_that_others_may_write_to_lets_nobody_in(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    secret = store.create("app", ["infer"])
-    store.path.chmod(0o666)
-    assert store.authenticate(secret) is None
-    assert "chmod 600" in store.problem
-    store.path.chmod(0o600)
+    assert "cannot be taken over" in store.problem
+    with pytest.raises(KeyFileError, match="Nobody can authenticate"):
+        store.create("b", ["infer"])
+    assert file.read_bytes() == body
+    file.unlink()
     assert store.authenticate(secret) is not None
 
 
-def test_state_directory_that_is_a_file_does_not_pass_for_no_keys(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("")
+def test_expired_day_of_an_earlier_version_is_kept(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    assert not store.empty
-    with pytest.raises(KeyFileError):
-        store.create("app", ["infer"])
-
-
-def test_two_processes_may_make_keys_at_the_same_time(tmp_path: Path) -> None:
-    program = (
-        "import sys, pathlib; from appliance.accounts.keys import KeyStore\n"
-        "store = KeyStore(pathlib.Path(sys.argv[1]))\n"
-        "for i in range(10): store.create(f'{sys.argv[2]}{i}', ['infer'])"
-    )
-    store = make_store(tmp_path)
-    children = [
-        subprocess.Popen([sys.executable, "-c", program, str(store.path), name])
-        for name in ("a", "b")
-    ]
-    assert [child.wait(60) for child in children] == [0, 0]
-    assert len(store.list()) == len({key.id for key in store.list()}) == 20
-
-
-def test_left_over_temporary_file_is_replaced(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
-    store.create("one", ["infer"])
-    os.symlink("/nowhere/else", store.path.with_suffix(".new"))
-    store.create("two", ["infer"])
-    assert [key.name for key in store.list()] == ["one", "two"]
+    old_file(store.path, expires="2030-05-16")
+    assert store.authenticate(OLD_SECRET) is None
+    assert store.list()[0].expires == date(2030, 5, 16)
+    assert os.listdir(store.path.parent).count("keys.json") == 0

@@ -7,7 +7,8 @@ import queue
 import pytest
 
 from appliance.config import LoggingConfig
-from appliance.observe.logs import DroppingHandler, JsonFormatter, TextFormatter, configure
+from appliance.logformat import JsonFormatter, TextFormatter
+from appliance.observe.logs import DroppingHandler, configure
 
 
 def record(message: str, *args: object) -> logging.LogRecord:

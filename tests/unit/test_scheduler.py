@@ -401,6 +401,20 @@ def test_drafts_never_exceed_max_tokens() -> None:
     assert sequence.generated == 5
 
 
+def test_drafts_leave_room_for_prompts() -> None:
+    simulation = Simulation(make_scheduler(step_tokens=8, prefill_tokens=8, draft_tokens=8))
+    for place in range(3):
+        simulation.add(make_submit(f"r{place}", [1, 2] * 3, 60))
+    while any(s.state is not State.DECODE for s in simulation.scheduler.running) or not (
+        simulation.scheduler.running
+    ):
+        simulation.step()
+    (late,) = simulation.add(make_submit("late", range(3, 23), 4))
+    for _ in range(5):
+        simulation.step()
+    assert late.state is State.DECODE, "20 prompt tokens, at least 4 a step"
+
+
 def test_drafts_displace_nothing() -> None:
     simulation = Simulation(make_scheduler(n_cells=30, draft_tokens=8))
     simulation.add(make_submit("cached", (9,) * 4, 1))

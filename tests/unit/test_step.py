@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from llguidance import LLTokenizer
 
+from appliance.engine.journal import NoJournal
 from appliance.engine.messages import (
     Batch,
     Cancel,
@@ -55,7 +56,12 @@ class Loop:
         self.runner = FakeRunner(write, self.scheduler.limits.n_cells)
         self.reports: list[Report] = []
         self.engine = Engine(
-            self.runner, self.scheduler, lltokenizer, self.reports.append, self.runner.clock
+            self.runner,
+            self.scheduler,
+            lltokenizer,
+            self.reports.append,
+            NoJournal(),
+            self.runner.clock,
         )
 
     def submit(self, name: str = "r", **fields: Any) -> Submit:

@@ -1,0 +1,70 @@
+"""From the configuration to the parts of the box."""
+
+from pathlib import Path
+
+from appliance.config import Config
+from appliance.engine.messages import Load
+from appliance.models import ModelFile
+from appliance.prepare.client import Preparer
+from appliance.prepare.messages import PrepareLimits
+from appliance.prepare.template import CHATML
+from appliance.supervisor import Policy, Supervisor
+from appliance.threads import usable_cores
+from appliance.watchdog import Tolerance
+
+
+def load_of(config: Config, path: Path, journal_dir: Path | None = None) -> Load:
+    """The engine's orders, with what the configuration leaves to the box filled in."""
+    engine = config.engine
+    threads = engine.threads or usable_cores()
+    return Load(
+        model_path=str(path),
+        n_ctx=engine.context,
+        max_sequences=engine.max_sequences,
+        n_batch=engine.batch,
+        n_ubatch=engine.ubatch,
+        threads=threads,
+        threads_batch=engine.threads_batch or threads,
+        n_gpu_layers=engine.gpu_layers,
+        flash_attention=engine.flash_attention,
+        kv_type=engine.kv_type,
+        cached_sequences=engine.cached_sequences,
+        draft_tokens=engine.draft_tokens,
+        prefill_tokens=engine.prefill_tokens,
+        mlock=engine.mlock,
+        lora=tuple((adapter.path, adapter.scale) for adapter in config.model.lora),
+        journal_dir=str(journal_dir) if journal_dir is not None else "",
+    )
+
+
+def supervisor_of(config: Config, model: ModelFile, journal_dir: Path | None = None) -> Supervisor:
+    """Without `journal_dir` no token is written down: for self-tests."""
+    engine = config.engine
+    policy = Policy(
+        running=Tolerance(engine.step_timeout_s, engine.memory_growth_mb << 20),
+        start_timeout_s=engine.start_timeout_s,
+        deaths=engine.restarts,
+        window_s=engine.restart_window_s,
+        require_gpu=engine.require_gpu,
+    )
+    load = load_of(config, model.path, journal_dir)
+    return Supervisor(load, policy, log_level=config.logging.level)
+
+
+def preparer_of(config: Config, model: ModelFile) -> Preparer:
+    """The prepare process, within the configured limits."""
+    limits = config.limits
+    return Preparer(
+        str(model.path),
+        PrepareLimits(
+            template_s=limits.template_s,
+            grammar_compile_s=limits.grammar_compile_s,
+            prepare_s=limits.prepare_s,
+            grammar_bytes=limits.grammar_bytes,
+            tools=limits.tools,
+            context=config.engine.context,
+            waiting=limits.queue_requests + config.engine.max_sequences,
+        ),
+        # The packaged model answers better without the system prompt in its own template.
+        model.chat_template or (CHATML if model.packaged else None),
+    )

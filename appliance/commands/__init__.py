@@ -1,0 +1,1 @@
+"""The commands of `steelyard` that have files of their own; cli.py puts them together."""

@@ -1,0 +1,210 @@
+"""Opening the ledger's file, its transactions, and what SQLite's errors mean to an operator."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from appliance.ledger.errors import LedgerError
+from appliance.ledger.migrations import MIGRATIONS, migrate, migration_names
+from appliance.ledger.verify import FORMAT
+
+BUSY_S = 5.0
+"""How long to wait for another process's write lock."""
+_CHECKPOINT_PAGES = 1000
+_WAL_BYTES = 16 << 20
+"""The write-ahead log is cut back to this after a checkpoint, however large a batch once was."""
+_CACHE_KIB = 16384
+"""Of a large ledger's indexes, the upper levels fit in."""
+_CACHED_STATEMENTS = 256
+
+
+class Unwritable(LedgerError):
+    """The file as a whole cannot be read or written now; no single row is to blame."""
+
+
+class BrokenChain(Unwritable):
+    """The last entry is not the one that was written last."""
+
+
+_MEANINGS = {
+    sqlite3.SQLITE_FULL: (
+        "the disk that holds {path} is full: free some space on it, and the box goes on by itself"
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "{path} is read-only: check its owner and permissions, and whether its file system is"
+        " mounted read-only (after a disk error Linux does that by itself; see `dmesg`)"
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "another process has kept {path} locked for more than 5 s: find it with `fuser {path}`"
+        " and let it end its transaction, or stop it"
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        "{path} is damaged: keep a copy of it, run `steelyard audit verify` on the copy to see"
+        " what is lost, and restore the newest backup that verifies"
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        "{path} is not a SQLite database: move it away, or point state_dir to the directory that"
+        " holds the box's ledger"
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "the disk that holds {path} failed to read or write it: see `dmesg`; check its free space,"
+        " its quota and its health"
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "{path} or its -wal and -shm files beside it cannot be opened: check the owner and"
+        " permissions of the files and of their directory"
+    ),
+    sqlite3.SQLITE_NOMEM: "SQLite had no memory left for {path}: stop what else runs on this box",
+}
+_MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_BUSY]
+_MEANINGS[sqlite3.SQLITE_PERM] = _MEANINGS[sqlite3.SQLITE_CANTOPEN]
+_MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
+
+
+def meaning(error: sqlite3.Error, path: object) -> str | None:
+    """What happened to the file and what to do, or None: the error is about a statement or row."""
+    code = getattr(error, "sqlite_errorcode", None)
+    text = _MEANINGS.get(code & 0xFF) if code is not None else None
+    return f"{text.format(path=path)} ({error})" if text is not None else None
+
+
+@contextlib.contextmanager
+def explained(path: object) -> Iterator[None]:
+    """Raises Unwritable in place of SQLite's errors that concern the file as a whole."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = meaning(error, path)
+        if text is None:
+            raise
+        raise Unwritable(text) from error
+
+
+def connect(path: Path, *, read_only: bool = False, create: bool = True) -> Database:
+    """The ledger at `path`, its schema up to date (made new if `create`). Raises LedgerError.
+
+    One thread at a time may use it. With `read_only` nothing is made or migrated.
+    """
+    _find(path, create=create and not read_only)
+    with explained(path):
+        db = _open(path, "ro" if read_only else "rw")
+        try:
+            _recognise(db, path)
+            if read_only:
+                _is_current(db, path)
+            else:
+                with transaction(db, path):
+                    migrate(db)
+                    # On a read-only file all went well so far: SQLite opened it for reading.
+                    db.conn.execute("DELETE FROM meta WHERE 0")
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+@contextlib.contextmanager
+def transaction(db: Database, path: object = "the ledger") -> Iterator[Database]:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK on any error. Unwritable if the file is to blame."""
+    with explained(path):
+        db.conn.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.conn.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
+                db.rollback()
+            raise
+
+
+def _find(path: Path, *, create: bool) -> None:
+    if not path.parent.is_dir():
+        raise LedgerError(
+            f"{path.parent} is not a directory: make it, or set state_dir to one that exists"
+        )
+    if path.exists():
+        _not_emptied(path)
+        return
+    if not create:
+        raise LedgerError(f"there is no ledger at {path}: start the box once, or check state_dir")
+    try:
+        # SQLite gives its -wal and -shm files the same permissions.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be made ({error.strerror}): check the owner, the permissions and the"
+            " free space of its directory"
+        ) from error
+
+
+def _not_emptied(path: Path) -> None:
+    """SQLite writes the first page before the log beside it. Of an empty file it would take the log
+    for a leftover, and delete it."""
+    log = path.with_name(path.name + "-wal")
+    if path.stat().st_size == 0 and log.exists() and log.stat().st_size:
+        raise LedgerError(
+            f"{path} is empty, and {log} is not: the ledger was cut off by something other than"
+            " Steelyard. Keep copies of both, and restore the newest backup that `steelyard audit"
+            " verify` finds sound"
+        )
+
+
+def _open(path: Path, mode: str) -> Database:
+    conn = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_S,
+        isolation_level=None,  # transactions begin and end where we say so
+        check_same_thread=False,  # opened on one thread, used on another
+        cached_statements=_CACHED_STATEMENTS,
+    )
+    try:
+        for pragma in _pragmas(read_only=mode == "ro"):
+            conn.execute(f"PRAGMA {pragma}")
+        return Database(conn, execute_plugins=False)
+    except BaseException:
+        conn.close()
+        raise
+
+
+def _pragmas(*, read_only: bool) -> tuple[str, ...]:
+    shared = ("foreign_keys = ON", "cell_size_check = ON", f"cache_size = -{_CACHE_KIB}")
+    if read_only:
+        return (*shared, "query_only = ON")
+    return (
+        *shared,
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        f"journal_size_limit = {_WAL_BYTES}",
+    )
+
+
+def _recognise(db: Database, path: Path) -> None:
+    """Raises LedgerError for a database that is not a ledger, or one of a newer version."""
+    tables = set(db.table_names())
+    if tables and not {"entries", "meta"} <= tables:
+        raise LedgerError(
+            f"{path} is a database of something else, not a ledger: move it away, or point"
+            " state_dir to the directory that holds the box's ledger"
+        )
+    if not tables:
+        return
+    found = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+    applied = {migration.name for migration in MIGRATIONS.applied(db)}
+    if found != (FORMAT,) or applied - migration_names():
+        raise LedgerError(
+            f"{path} was made by another, probably newer, version of Steelyard"
+            f" (format {found[0] if found else 'missing'}): run that version, or restore a backup"
+        )
+
+
+def _is_current(db: Database, path: Path) -> None:
+    if MIGRATIONS.pending(db):
+        raise LedgerError(
+            f"{path} was made by an older version of Steelyard, or is empty: start the box once"
+        )

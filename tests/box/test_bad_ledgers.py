@@ -1,0 +1,600 @@
+"""What goes wrong around the ledger, with real means: disks that are full or take no writing, files
+that are damaged or torn, clocks that are set, and others who write too. Nothing is lost by it.
+"""
+
+import hashlib
+import os
+import re
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine.journal import SEGMENT_RECORDS, SIZE, Journal, JournalFull, Kind
+from appliance.ledger.writer import Ledger
+from tests.box.asking import Asked, ask, check_complete
+from tests.box.ledgered import Ledgered, check_chain, check_digests, check_sums, settle
+from tests.box.running import RunningBox
+
+ENGINE = {"max_sequences": 3, "restart_window_s": 1}
+LONG = 700
+DISK_BYTES = 88 << 20
+"""Of the small disk: what the box wants to see free, and what it writes."""
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+
+
+# Disks
+
+
+class SmallDisk:
+    """Takes no more writing between `fill` and `clear`: a file system of its own that a large file
+    fills to the last byte."""
+
+    says = "is full"
+
+    def __init__(self, state: Path) -> None:
+        self._large = state / "large"
+
+    def fill(self, box: RunningBox) -> None:
+        with suppress(OSError), open(self._large, "wb", buffering=0) as opened:
+            while True:
+                opened.write(bytes(1 << 20))
+        with suppress(OSError), open(self._large, "ab", buffering=0) as opened:
+            while True:
+                opened.write(b"x")
+
+    def clear(self, box: RunningBox) -> None:
+        self._large.unlink()
+
+
+class ShortFiles:
+    """Where nothing can be mounted: the kernel lets the daemon's files grow no further, as a quota
+    does. The engine, which writes into files that it has, is let alone."""
+
+    says = "failed to read or write|is full"
+
+    def fill(self, box: RunningBox) -> None:
+        _, most = resource.prlimit(box.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(box.process.pid, resource.RLIMIT_FSIZE, (1, most))
+
+    def clear(self, box: RunningBox) -> None:
+        if box.process.poll() is None:
+            _, most = resource.prlimit(box.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(box.process.pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+@contextmanager
+def mounted(where: Path, size: int) -> Iterator[None]:
+    """A small file system in memory. Raises CalledProcessError, OSError."""
+    where.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(where)]
+    subprocess.run(command, check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=True, capture_output=True)
+
+
+def can_mount(where: Path) -> bool:
+    try:
+        with mounted(where, 1 << 20):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@pytest.fixture(scope="session")
+def mounting(tmp_path_factory: pytest.TempPathFactory) -> bool:
+    return can_mount(tmp_path_factory.mktemp("mounting"))
+
+
+@pytest.mark.parametrize("means", ["a small disk", "short files"])
+def test_a_full_disk_stops_new_work_alone_and_heals_by_itself(
+    tmp_path: Path, mounting: bool, means: str
+) -> None:
+    with some_disk(tmp_path / "state", mounting and means == "a small disk") as disk:
+        check_full_disk(tmp_path, disk, disk.says)
+
+
+@contextmanager
+def some_disk(state: Path, mounting: bool) -> Iterator[SmallDisk | ShortFiles]:
+    """One that can be filled, in whatever way works here."""
+    if mounting:
+        with mounted(state, DISK_BYTES):
+            yield SmallDisk(state)
+    else:
+        yield ShortFiles()
+
+
+def check_full_disk(home: Path, disk: SmallDisk | ShortFiles, says: str) -> None:
+    ledger = Ledgered(home / "state")
+    with RunningBox.start(home, engine=ENGINE) as box:
+        check_complete(box, named(box, "before", max_tokens=4))
+        running = named(box, "running", max_tokens=60).wait_for_tokens()
+        gone = named(box, "gone", max_tokens=LONG).wait_for_tokens()
+        disk.fill(box)
+        refused = until_refused(box)
+        assert refused.status_code == 503
+        error = refused.json()["error"]
+        assert error["code"] == "ledger_unavailable"
+        assert "serves nothing that it cannot account for" in error["message"]
+        assert re.search(says, error["message"])
+        assert "Retry-After" in refused.headers
+        check_says_so(box, says)
+        refused = box.http.post("/v1/embeddings", json={"input": "one two"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "ledger_unavailable")
+        gone.hang_up()
+        check_complete(box, running)
+        gone.wait()
+        before = {row["request_id"] for row in ledger.rows()}
+        assert not before & {"running", "gone"}, "the disk was not full"
+        disk.clear(box)
+        box.wait_ready()
+        check_complete(box, named(box, "after", max_tokens=4))
+        for asked, name, outcome in ((running, "running", "length"), (gone, "gone", "cancelled")):
+            row = ledger.row(request_id=name)
+            assert (row["outcome"], row["exact"]) == (outcome, True)
+            assert ledger.tokens(row)[1][: len(asked.token_ids)] == asked.token_ids
+            check_digests(ledger, row)
+        assert ledger.wait_for(1, request_id="refused-last")[0]["code"] == "ledger_unavailable"
+        check_sums(box, ledger)
+        check_chain(ledger)
+        assert box.stop() == 0
+    check_chain(ledger)
+
+
+def test_a_box_that_stops_on_a_full_disk_accounts_at_its_next_start(
+    tmp_path: Path, mounting: bool
+) -> None:
+    state = tmp_path / "state"
+    with some_disk(state, mounting) as disk:
+        ledger = Ledgered(state)
+        with RunningBox.start(tmp_path, engine=ENGINE, server={"drain_s": 0}) as box:
+            ended = named(box, "ended", max_tokens=20)
+            running = named(box, "running", max_tokens=LONG)
+            for asked in (ended, running):
+                asked.wait_for_tokens()
+            disk.fill(box)
+            until_refused(box)
+            check_complete(box, ended)
+            assert box.stop() == 0
+            running.wait()
+            disk.clear(box)
+        assert not ledger.rows(request_id="ended"), "the disk was not full"
+        with RunningBox.start(tmp_path, engine=ENGINE) as box:
+            for asked, name, outcome in (
+                (ended, "ended", "length"),
+                (running, "running", "interrupted"),
+            ):
+                row = ledger.row(request_id=name)
+                assert (row["outcome"], row["recovered"], row["exact"]) == (outcome, True, True)
+                assert ledger.tokens(row)[1][: len(asked.token_ids)] == asked.token_ids
+                check_digests(ledger, row)
+            check_sums(box, ledger)
+            check_chain(ledger)
+
+
+def test_a_disk_that_is_full_at_the_start_loses_nothing_of_the_last_run(
+    tmp_path: Path, mounting: bool
+) -> None:
+    state = tmp_path / "state"
+    with mounted(state, DISK_BYTES) if mounting else not_mounted(state):
+        ledger = Ledgered(state)
+        with RunningBox.start(tmp_path, engine=ENGINE) as box:
+            asked = named(box, "open", max_tokens=LONG).wait_for_tokens(3)
+            box.process.kill()
+            box.process.wait()
+            asked.wait()
+        truth = ledger.journal()
+        if mounting:
+            disk = SmallDisk(state)
+            disk.fill(box)
+            said, status = serve(tmp_path, state)
+            disk.clear(box)
+        else:
+            said, status = serve(tmp_path, state, file_bytes=1)
+        assert status not in (0, None)
+        assert "Traceback" not in said
+        assert re.search("is full|failed to read or write", said), said
+        assert ledger.journal() == truth, "the journal is still there"
+        with RunningBox.start(tmp_path, engine=ENGINE) as box:
+            row = ledger.row(request_id="open")
+            assert ledger.tokens(row)[1] == truth[row["number"]].tokens[0]
+            check_complete(box, ask(box, max_tokens=4))
+            check_sums(box, ledger)
+            check_chain(ledger)
+
+
+def named(box: RunningBox, name: str, **fields: Any) -> Asked:
+    return ask(box, f"A story of {name}:", headers={"X-Request-Id": name}, **fields)
+
+
+def until_refused(box: RunningBox) -> Any:
+    """The answer to a request that is not let in any more. Space that the files already have may
+    take a few entries still."""
+    for number in range(400):
+        answer = send(box, f"filling-{number}")
+        if answer.status_code != 200:
+            return send(box, "refused-last")
+    raise AssertionError("the box never noticed")
+
+
+def send(box: RunningBox, name: str) -> Any:
+    body = {"prompt": "x", "max_tokens": 1}
+    return box.http.post("/v1/completions", json=body, headers={"X-Request-Id": name})
+
+
+def check_says_so(box: RunningBox, says: str) -> None:
+    answer = box.http.get("/readyz")
+    assert answer.status_code == 503
+    assert "ledger" in answer.json()["failing"]
+    assert re.search(says, answer.json()["ledger"]["problem"])
+    assert box.http.get("/health").status_code == 200
+    lines = box.http.get("/metrics").text.splitlines()
+    assert "steelyard:ledger_up 0.0" in lines
+
+
+def test_a_full_journal_ends_no_process_and_heals_by_itself(tmp_path: Path, mounting: bool) -> None:
+    """The real engine's journal, filled by hand: a model would need minutes for so many tokens."""
+    state, now = tmp_path / "state", 0
+    size = 3 * SEGMENT_RECORDS * SIZE + 65536
+    with mounted(state, size) if mounting else not_mounted(state):
+        journal = Journal(state, clock_ns=lambda: now)
+        forbid = SmallDisk(state).fill if mounting else lambda box: state.rename(tmp_path / "away")
+        allow = (
+            SmallDisk(state).clear if mounting else lambda box: (tmp_path / "away").rename(state)
+        )
+        forbid(None)  # type: ignore[arg-type]
+        full = journal.room
+        for place in range(1, full + 1):
+            journal.write(Kind.TOKEN, 1, 0, 7, place)
+            if place % 512 == 0:
+                journal.flush()
+        journal.flush()
+        assert journal.room == 0
+        journal.write(Kind.TOKEN, 1, 0, 7, full + 1)
+        with pytest.raises(JournalFull):
+            journal.flush()
+        allow(None)  # type: ignore[arg-type]
+        now = 2 * SECOND
+        journal.flush()
+        assert journal.room > SEGMENT_RECORDS / 2
+        journal.close()
+        found = Ledgered(state.parent / "none")
+        found._journal = state
+        assert found.journal()[1].tokens[0] == [7] * (full + 1)
+
+
+@contextmanager
+def not_mounted(where: Path) -> Iterator[None]:
+    where.mkdir()
+    yield
+
+
+def test_a_state_directory_that_takes_no_writing_is_named_at_the_start(
+    tmp_path: Path, mounting: bool
+) -> None:
+    state = tmp_path / "state"
+    if not mounting:
+        # Nobody, not even root, writes there.
+        said, status = serve(tmp_path, Path("/sys"))
+        check_names(said, status, "/sys")
+        return
+    with mounted(state, DISK_BYTES):
+        with RunningBox.start(tmp_path, engine=ENGINE) as box:
+            check_complete(box, ask(box, max_tokens=4))
+            assert box.stop() == 0
+        before = Ledgered(state).rows()
+        subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True, capture_output=True)
+        said, status = serve(tmp_path, state)
+        check_names(said, status, str(state))
+        subprocess.run(["mount", "-o", "remount,rw", str(state)], check=True, capture_output=True)
+        assert Ledgered(state).rows() == before
+        with RunningBox.start(tmp_path, engine=ENGINE) as box:
+            check_complete(box, ask(box, max_tokens=4))
+            check_chain(Ledgered(state))
+
+
+def check_names(said: str, status: int, where: str) -> None:
+    assert status not in (0, None)
+    assert "Traceback" not in said
+    assert where in said
+    assert re.search("read-only|not permitted|[Pp]ermission|cannot be (made|written)", said), said
+
+
+def serve(home: Path, state: Path, file_bytes: int | None = None) -> tuple[str, int]:
+    """What `steelyard serve` says that cannot start, and its exit status. `file_bytes`: how large
+    the kernel lets its files become."""
+    command = [sys.executable, "-m", "appliance", "serve"]
+    if file_bytes is not None:
+        command = ["prlimit", f"--fsize={file_bytes}", *command]
+    home.mkdir(exist_ok=True)
+    config = home / "cannot.toml"
+    config.write_text("[server]\nport = 0\n[engine]\ncontext = 512\nthreads = 1\n")
+    ended = subprocess.run(
+        [*command, "--config", str(config)],
+        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return ended.stdout + ended.stderr, ended.returncode
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a box that served a little and stopped."""
+    home = tmp_path_factory.mktemp("written")
+    with RunningBox.start(home, engine=ENGINE) as box:
+        for number in range(3):
+            check_complete(box, ask(box, f"Story {number}", max_tokens=4))
+        assert box.stop() == 0
+    return home / "state"
+
+
+def copied(written: Path, tmp_path: Path) -> Path:
+    subprocess.run(["cp", "-a", str(written), str(tmp_path / "state")], check=True)
+    return tmp_path / "state"
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with open(path, "r+b") as opened:
+        opened.seek(at)
+        opened.write(data)
+
+
+def tamper(path: Path) -> None:
+    """An entry is changed by somebody who knows SQLite."""
+    db = sqlite3.connect(path)
+    db.execute(
+        "UPDATE entries SET body = replace(body, 'stop', 'halt')"
+        " WHERE seq = (SELECT max(seq) - 1 FROM entries)"
+    )
+    db.commit()
+    db.close()
+
+
+DAMAGES = {
+    "no database": lambda path: path.write_bytes(b"not a database, but some text " * 400),
+    "no header": lambda path: overwrite(path, 0, bytes(100)),
+    "pages of noise": lambda path: overwrite(path, 8192, hashlib.sha512(b"x").digest() * 256),
+    "cut short": lambda path: os.truncate(path, path.stat().st_size // 2 // 4096 * 4096),
+    "another's database": lambda path: (path.unlink(), make_foreign(path)),
+    "a changed entry": tamper,
+    "a removed entry": lambda path: remove_last(path),
+}
+
+
+def make_foreign(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE songs (name TEXT)")
+    db.commit()
+    db.close()
+
+
+def remove_last(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_ledger_is_told_and_left_as_it_is(
+    written: Path, tmp_path: Path, damage: str
+) -> None:
+    state = copied(written, tmp_path)
+    path = state / "ledger.sqlite"
+    DAMAGES[damage](path)
+    before = path.read_bytes()
+    said, status = serve(tmp_path, state)
+    assert status not in (0, None)
+    assert "Traceback" not in said
+    assert str(path) in said or "ledger" in said
+    assert re.search(r"backup|move it away|restore", said), said
+    assert path.read_bytes() == before, "it was written to"
+
+
+def test_a_ledger_that_was_emptied_is_not_begun_anew(written: Path, tmp_path: Path) -> None:
+    """SQLite takes the log beside an empty file for a leftover and deletes it."""
+    state = copied(written, tmp_path)
+    path = state / "ledger.sqlite"
+    opened = Ledger.open(path)
+    kept = {}
+    try:
+        opened.run(lambda db: db.execute("INSERT INTO meta VALUES ('x', zeroblob(9000))")).result()
+        for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+            kept[name] = (state / name).read_bytes()
+    finally:
+        opened.close()
+    kept["ledger.sqlite"] = b""
+    for name, data in kept.items():
+        (state / name).write_bytes(data)
+    said, status = serve(tmp_path, state)
+    assert status not in (0, None)
+    assert f"{path} is empty, and {path}-wal is not" in said
+    assert {name: (state / name).read_bytes() for name in kept} == kept
+
+
+def test_a_stopped_box_leaves_its_ledger_whole_in_one_file(written: Path, tmp_path: Path) -> None:
+    """Whoever copies that file alone has everything."""
+    copy = tmp_path / "state"
+    copy.mkdir()
+    (copy / "ledger.sqlite").write_bytes((written / "ledger.sqlite").read_bytes())
+    assert len(Ledgered(copy).rows()) == 3
+    check_chain(Ledgered(copy))
+
+
+def test_a_journal_with_a_torn_tail_gives_all_whole_records(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    ledger = Ledgered(state)
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        torn = named(box, "torn", max_tokens=LONG).wait_for_tokens(8)
+        box.process.send_signal(signal.SIGKILL)
+        box.process.wait()
+        torn.wait()
+    (truth,) = ledger.journal().values()
+    tokens = truth.tokens[0]
+    tear_last_record(state / "journal")
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        row = ledger.row(request_id="torn")
+        assert ledger.tokens(row)[1] == tokens[:-1], "all but the one that was torn"
+        assert (row["outcome"], row["recovered"]) == ("interrupted", True)
+        check_digests(ledger, row)
+        (told,) = (note for note in ledger.entries("note") if note["event"] == "recovered")
+        assert told["detail"]["torn_records"] == 1
+        check_complete(box, ask(box, max_tokens=4))
+        check_sums(box, ledger)
+        check_chain(ledger)
+
+
+def tear_last_record(directory: Path) -> None:
+    """The last token's record ends amid its 32 bytes: the rest never reached the disk."""
+    found = []
+    for path in sorted(directory.glob("*.tokens")):
+        data = path.read_bytes()
+        found += [
+            (path, offset)
+            for offset in range(0, len(data), 32)
+            if data[offset + 4 : offset + 5] == b"\x04"
+        ]
+    path, offset = found[-1]
+    overwrite(path, offset + 20, bytes(12))
+
+
+def test_a_second_daemon_on_one_ledger_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    ledger = Ledgered(tmp_path / "state")
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        running = named(box, "running", max_tokens=30).wait_for_tokens()
+        said, status = serve(tmp_path, tmp_path / "state")
+        assert status not in (0, None)
+        assert "another steelyard serve uses" in said
+        check_complete(box, running)
+        check_sums(box, ledger)
+        check_chain(ledger)
+    assert sum(note["event"] == "started" for note in ledger.entries("note")) == 1
+
+
+def test_commands_write_while_the_box_is_under_load(tmp_path: Path) -> None:
+    ledger = Ledgered(tmp_path / "state")
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        enough = threading.Event()
+        users = [threading.Thread(target=keep_asking, args=(box, enough)) for _ in range(3)]
+        for user in users:
+            user.start()
+        try:
+            for number in range(3):
+                made = command(tmp_path, "keys", "create", f"meter-{number}", "--scope", "metrics")
+                assert made.returncode == 0, made.stderr
+            assert command(tmp_path, "keys", "revoke", "meter-0").returncode == 0
+        finally:
+            enough.set()
+            for user in users:
+                user.join()
+        actions = [action["action"] for action in ledger.entries("action")]
+        assert actions.count("key.create") == 4, "with the box's own first key"
+        assert actions.count("key.revoke") == 1
+        settle(box, ledger)
+        check_sums(box, ledger)
+        check_chain(ledger)
+
+
+def keep_asking(box: RunningBox, enough: threading.Event) -> None:
+    while not enough.is_set():
+        ask(box, max_tokens=12).wait()
+
+
+def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "appliance", *arguments],
+        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(home / "state")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# Clocks
+
+_CLOCK = """
+import os, time
+
+_true = time.time_ns
+
+def _shifted():
+    with open(os.environ["STEELYARD_TEST_CLOCK"]) as opened:
+        return _true() + int(opened.read() or 0)
+
+time.time_ns = _shifted
+time.time = lambda: _shifted() / 1e9
+"""
+"""Python runs it at its start, before anything of ours."""
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose number of nanoseconds every process started from now on adds to the time."""
+    shift = tmp_path / "shift"
+    shift.write_text("0")
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python/sitecustomize.py").write_text(_CLOCK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "python"))
+    monkeypatch.setenv("STEELYARD_TEST_CLOCK", str(shift))
+    return shift
+
+
+def set_clock(clock: Path, by: int) -> None:
+    """All at once, so that nobody reads half of it."""
+    clock.with_suffix(".new").write_text(str(by))
+    clock.with_suffix(".new").rename(clock)
+
+
+def test_a_clock_set_back_an_hour_moves_no_token(tmp_path: Path, clock: Path) -> None:
+    ledger = Ledgered(tmp_path / "state")
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        check_complete(box, named(box, "before", max_tokens=4))
+        running = named(box, "running", max_tokens=LONG).wait_for_tokens()
+        ledger.wait_for(1, request_id="before")
+        set_clock(clock, -HOUR)
+        check_complete(box, named(box, "set-back", max_tokens=4))
+        box.engine().kill()  # the next one's journal is named after an earlier time
+        running.wait()
+        box.wait_ready()
+        check_complete(box, named(box, "later", max_tokens=4))
+        check_sums(box, ledger)
+        check_steps(ledger, 1)
+        box.process.kill()
+        box.process.wait()
+    with RunningBox.start(tmp_path, engine=ENGINE) as box:
+        check_complete(box, named(box, "restarted", max_tokens=4))
+        check_sums(box, ledger)
+        set_clock(clock, 0)
+        check_complete(box, named(box, "set-right", max_tokens=4))
+        check_sums(box, ledger)
+        check_steps(ledger, 2)
+        check_chain(ledger)
+    rows = ledger.rows()
+    assert sorted(row["number"] for row in rows) == [1, 2, 3, 4, 5, 6]
+    (usage,) = ledger.ask("SELECT sum(requests), sum(completion_tokens) FROM usage_daily")
+    assert usage == (6, sum(row["completion_tokens"] for row in rows))
+
+
+def check_steps(ledger: Ledgered, count: int) -> None:
+    steps = [note for note in ledger.entries("note") if note["event"] == "clock.stepped"]
+    assert len(steps) == count, steps
+    assert abs(abs(steps[0]["detail"]["by_ms"]) - HOUR / 1e6) < 60_000
