@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from sqlite_utils import Database
 
+from appliance.accounts.keys import FILE_NAME
 from appliance.config import LedgerConfig
 from appliance.engine.journal import segments
 from appliance.ledger.books import Identity
@@ -26,7 +27,6 @@ from appliance.ledger.writer import CLOSE_S, Ledger, LedgerSnapshot
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LEDGER_FILE = "ledger.sqlite"
 JOURNAL_DIR = "journal"
 SYNC_S = 1.0
 """How much of the token journal a power cut can cost."""
@@ -47,7 +47,7 @@ class Accounting:
         self.journal_dir = state_dir / JOURNAL_DIR
         self._policy = policy
         self._signer = open_signer(state_dir) if policy.sign else None
-        self.ledger = Ledger.open(state_dir / LEDGER_FILE)
+        self.ledger = Ledger.open(state_dir / FILE_NAME)
         try:
             self.recovered = recover(self.ledger, self.journal_dir, identity)
             self._note("started", build=identity.build, model_sha256=identity.model_sha256)

@@ -85,7 +85,7 @@ class Archive:
     async def read(self, look: Callable[[Database], T]) -> T:
         """What `look` finds, on another thread. Raises Unavailable."""
         try:
-            return await asyncio.to_thread(_reading, self._path, look)
+            return await asyncio.to_thread(reading, self._path, look)
         except LedgerError as error:
             raise unavailable(error) from error
 
@@ -171,7 +171,7 @@ def _look(db: Database, name: str, key_id: str | None) -> tuple[list[Record], bo
     return found, not found and audits.unfinished(db, name, key_id)
 
 
-def _reading(path: Path, look: Callable[[Database], T]) -> T:
+def reading(path: Path, look: Callable[[Database], T]) -> T:
     db = connect(path, read_only=True)
     try:
         return look(db)

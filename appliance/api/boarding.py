@@ -92,18 +92,15 @@ def _submit(
 ) -> None:
     submit = box.books.number(submit, trace.key_id)
     caller = caller_of(trace, trace.route)
-    try:
-        entry = box.books.open(
-            caller,
-            submit,
-            tier=tier,
-            prompt_text=text,
-            part=part,
-            parts=parts,
-            on_close=lambda row: _closed(box, trace, row),
-        )
-    except LedgerError as error:
-        raise unavailable(error) from error
+    entry = box.books.open(
+        caller,
+        submit,
+        tier=tier,
+        prompt_text=text,
+        part=part,
+        parts=parts,
+        on_close=lambda row: _closed(box, trace, row),
+    )
     trace.admitted = True
     box.aboard[submit.id] = Aboard(trace.key_name, trace.tenant, trace.scenario, tier)
     boarded.entries.append(entry)

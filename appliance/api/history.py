@@ -3,7 +3,6 @@ connection of its own, on a thread: neither the loop nor the ledger's writer wai
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,12 +15,12 @@ from starlette.responses import Response
 
 from appliance.accounts.keys import FILE_NAME
 from appliance.api.admin import live_row
+from appliance.api.archive import reading
 from appliance.api.box import Box, box_of
 from appliance.api.query import allow, number
 from appliance.api.replies import json_response
 from appliance.errors import BadRequest, NotFound, Unavailable
 from appliance.ledger import queries
-from appliance.ledger.database import connect
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.queries import Entry, RequestFilter
 from appliance.ledger.rows import Row
@@ -119,12 +118,7 @@ def _page(request: Request) -> tuple[int | None, int]:
 
 async def _read(box: Box, ask: Callable[[Database], T]) -> T:
     path = box.config.server.state_dir / FILE_NAME
-
-    def read() -> T:
-        with closing(connect(path, read_only=True)) as db:
-            return ask(db)
-
     try:
-        return await run_in_threadpool(read)
+        return await run_in_threadpool(reading, path, ask)
     except LedgerError as error:
         raise Unavailable(str(error), code="ledger_unavailable") from error
