@@ -142,14 +142,17 @@ def test_a_stop_string_ends_the_answer_and_never_shows(box: RunningBox, stop: An
 
 
 def test_a_seed_repeats_an_answer_and_another_seed_does_not(box: RunningBox) -> None:
+    """Bit for bit only when exclusive: else rounding may move a draw over its border, as
+    docs/determinism.md says."""
+
     def sampled(seed: int) -> list[int]:
         answer = box.client().chat.completions.create(
-            model=MODEL, messages=HELLO, max_tokens=12, temperature=1.5, seed=seed, extra_body=IDS
-        )
+            model=MODEL, messages=HELLO, max_tokens=12, temperature=1.5, seed=seed,
+            extra_body={**IDS, "exclusive": True},
+        )  # fmt: skip
         ids: list[int] = extra(answer.choices[0], "token_ids")
         return ids
 
-    sampled(1)  # the prompt is in the cache from here on, so that the batches are alike
     assert sampled(7) == sampled(7)
     assert len({tuple(sampled(seed)) for seed in (7, 8, 9)}) > 1
 
