@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from appliance.engine.messages import Counts, Delta, Event, Finished, Started, Submit
+from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started, Submit
 from appliance.errors import ApiError
 from appliance.ledger.recovery import Recovered
 
@@ -63,6 +63,9 @@ class Ticket:
         self._arrived = asyncio.Event()
         self._open = request.n
         self._failure: ApiError | None = None
+        self.on_signal: Callable[[Signals], None] | None = None
+        """Hears the model's signals, which neither the reader nor the account gets. On the event
+        loop, once a step at most for each choice: it must be quick, and must not raise."""
         self.cancelled: CancelReason | None = None
         """Asked to end, for this reason; the engine may not have confirmed it yet."""
 
@@ -111,6 +114,10 @@ class Ticket:
     def put(self, event: Event) -> None:
         """An event from the engine, or one that the supervisor makes in its stead."""
         if self.done:
+            return
+        if isinstance(event, Signals):
+            if self.on_signal is not None:
+                self.on_signal(event)
             return
         if self.account is not None:
             self.account.event(event)

@@ -1,5 +1,6 @@
 """The growing answer of one choice: tokens in, events out, and the decision to stop."""
 
+import math
 from collections.abc import Callable
 from typing import Self
 
@@ -8,7 +9,8 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
 from appliance.engine.detokenize import TextStream
-from appliance.engine.messages import Delta, Event, Finished, TokenLogprob
+from appliance.engine.messages import SIGNAL_TOKENS, Delta, Event, Finished, Signals, TokenLogprob
+from appliance.engine.rows import Spread
 from appliance.engine.sampling import Sampler, make_constraint
 from appliance.engine.sequence import End, Sequence
 from appliance.engine.vocab import Vocab
@@ -17,14 +19,37 @@ from appliance.engine.vocab import Vocab
 class Answer:
     """Owns the sampler and the text of one sequence from submission to its end."""
 
+    # What each token needs is kept here, close together, rather than looked up in the request.
+    __slots__ = (
+        "_ends",
+        "_eos_margin",
+        "_follows",
+        "_longest",
+        "_refused_at",
+        "_sampler",
+        "_special",
+        "_text",
+        "_told",
+        "_untold_logprobs",
+        "_untold_text",
+        "_vocab",
+        "sequence",
+        "signalled",
+        "streamed",
+    )  # fmt: skip
+
     def __init__(
         self, sequence: Sequence, vocab: Vocab, lltokenizer: Callable[[], LLTokenizer] | None
     ) -> None:
         """Raises ConstraintError when the request's grammar does not compile."""
         request = sequence.request
-        self._sequence = sequence
+        self.sequence = sequence
+        self.streamed = request.stream
+        self.signalled = request.signals
         self._vocab = vocab
         self._special = request.special
+        self._ends = frozenset[int]() if request.sampling.ignore_eos else vocab.eogs
+        self._follows = bool(request.forced)
         self._text = TextStream(() if request.forced else request.stop)
         self._refused_at = 0
         """Position of the first forced token that the grammar forbids; 0: none."""
@@ -32,78 +57,102 @@ class Answer:
         if request.grammar is not None and lltokenizer is not None:
             constraint = make_constraint(lltokenizer(), request.grammar)
         self._sampler = Sampler(request, sequence.choice, vocab.n_tokens, vocab.eogs, constraint)
-        self._pending_text: list[str] = []
-        self._pending_ids: list[int] = []
-        self._pending_logprobs: list[TokenLogprob] = []
+        self._longest = sequence.n_prompt + request.max_tokens
+        self._told = sequence.n_prompt
+        """So many of the sequence's tokens need not be told (any more)."""
+        self._untold_text: list[str] = []
+        self._untold_logprobs: list[TokenLogprob] = []
+        self._eos_margin = -math.inf
 
     @classmethod
     def unstarted(cls, sequence: Sequence, vocab: Vocab) -> Self:
         """For a request that ends before its grammar could be used."""
         return cls(sequence, vocab, None)
 
-    def take(self, logits: NDArray[np.float32], n_ctx: int) -> End | None:
-        """Samples one token, appends it, and says whether the choice ends with it."""
-        if self._sequence.request.forced:
+    def take(self, logits: NDArray[np.float32], n_ctx: int, best: int = -1) -> End | None:
+        """Samples one token, appends it, and says whether the choice ends with it. `best` is as
+        for `Sampler.pick`."""
+        sequence = self.sequence
+        if self._follows:
             return self._follow(logits, n_ctx)
-        sequence = self._sequence
-        token, logprob = self._sampler.pick(logits)
-        self._append(token, logprob)
-        if token in self._vocab.eogs and not sequence.request.sampling.ignore_eos:
+        token, logprob = self._sampler.pick(logits, best)
+        sequence.tokens.append(token)
+        if logprob is not None:
+            self._untold_logprobs.append(logprob)
+        if token in self._ends:
             sequence.hidden += 1
             return End("stop", "eos")
         fed = self._text.feed(self._vocab.piece(token, self._special))
-        self._pending_text.append(fed.text)
+        self._untold_text.append(fed.text)
         if fed.stop_word:
             sequence.hidden += fed.hidden
             return End("stop", "word", fed.stop_word)
-        if self._sampler.complete:
+        if self._sampler.constrained and self._sampler.complete:
             return End("stop", "eos")
-        if sequence.generated >= sequence.request.max_tokens or len(sequence.tokens) >= n_ctx:
+        length = len(sequence.tokens)
+        if length >= self._longest or length >= n_ctx:
             return End("length", "limit")
         return None
 
     def _follow(self, logits: NDArray[np.float32], n_ctx: int) -> End | None:
         """Appends the next forced token, whatever is picked; ends with the last one."""
-        sequence, forced = self._sequence, self._sequence.request.forced
+        sequence, forced = self.sequence, self.sequence.request.forced
         token = forced[sequence.generated]
         logprob, refused = self._sampler.follow(logits, token)
-        self._append(token, logprob)
+        sequence.tokens.append(token)
+        if logprob is not None:
+            self._untold_logprobs.append(logprob)
         if refused and not self._refused_at:
             self._refused_at = sequence.generated
         last = sequence.generated == len(forced)
         if last and token in self._vocab.eogs:
             sequence.hidden += 1
             return End("stop", "eos")
-        self._pending_text.append(self._text.feed(self._vocab.piece(token, self._special)).text)
+        self._untold_text.append(self._text.feed(self._vocab.piece(token, self._special)).text)
         return End("length", "limit") if last or len(sequence.tokens) >= n_ctx else None
 
-    def _append(self, token: int, logprob: TokenLogprob | None) -> None:
-        self._sequence.tokens.append(token)
-        self._pending_ids.append(token)
-        if logprob is not None:
-            self._pending_logprobs.append(logprob)
-
-    def delta(self) -> list[Event]:
+    def delta(self) -> Delta | None:
         """What is new since the last delta, if anything is."""
-        if not self._pending_ids and not any(self._pending_text):
-            return []
-        delta = Delta(
-            self._sequence.request.id,
-            self._sequence.choice,
-            "".join(self._pending_text),
-            tuple(self._pending_ids),
-            tuple(self._pending_logprobs),
+        sequence, text = self.sequence, "".join(self._untold_text)
+        ids = tuple(sequence.tokens[self._told :])
+        if not ids and not text:
+            return None
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if self._untold_logprobs:
+            logprobs = tuple(self._untold_logprobs)
+            self._untold_logprobs.clear()
+        self._told += len(ids)
+        self._untold_text.clear()
+        return Delta(sequence.request.id, sequence.choice, text, ids, logprobs)
+
+    def near_end(self, margin: float) -> bool:
+        """By how much the likeliest end-of-generation token was below the likeliest of all, in the
+        row of the latest token. Whether `signals` are due."""
+        if margin > self._eos_margin:
+            self._eos_margin = margin
+        sequence = self.sequence
+        return (len(sequence.tokens) - sequence.n_prompt) % SIGNAL_TOKENS == 0
+
+    def signals(self, row: NDArray[np.float32], spread: Spread) -> Signals:
+        """What the model told since the last signals; `row` is the latest token's."""
+        sequence, margin = self.sequence, self._eos_margin
+        self._eos_margin = -math.inf
+        return Signals(
+            sequence.request.id,
+            sequence.choice,
+            sequence.generated,
+            margin,
+            spread.entropy,
+            float(row[sequence.tokens[-1]]) - spread.log_sum,
         )
-        self._pending_text, self._pending_ids, self._pending_logprobs = [], [], []
-        return [delta]
 
     def finish(self, end: End, now: float) -> list[Event]:
         """The rest of the text and the account."""
         if end.stop_type != "word":
-            self._pending_text.append(self._text.flush())
-        events = self.delta()
+            self._untold_text.append(self._text.flush())
+        delta = self.delta()
         self._sampler.close()
-        sequence = self._sequence
+        sequence = self.sequence
         finished = Finished(
             sequence.request.id,
             sequence.choice,
@@ -113,7 +162,7 @@ class Answer:
             sequence.counts(now),
             end.message or self._refusal(),
         )
-        return [*events, finished]
+        return [finished] if delta is None else [delta, finished]
 
     def _refusal(self) -> str:
         """What a replay has to say of its grammar."""

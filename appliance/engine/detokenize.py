@@ -4,12 +4,12 @@ Pure. A token may end in the middle of a character, and a stop string may start 
 end three tokens later; what could still become either is held back until it is decided.
 """
 
-import codecs
-from dataclasses import dataclass
+from codecs import utf_8_decode
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(msgspec.Struct, frozen=True, gc=False):
     """What one token added."""
 
     text: str
@@ -23,19 +23,23 @@ class Fed:
 class TextStream:
     """The text of one choice as its tokens arrive."""
 
+    __slots__ = ("_held", "_partial", "_starts", "_stop")
+
     def __init__(self, stop: tuple[str, ...] = ()) -> None:
         self._stop = tuple(word for word in stop if word)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._partial = b""
+        """The first bytes of a character."""
         self._held = ""
         self._starts: list[int] = []
         """Where in `_held` the text of each token begins, of those that show nothing so far."""
 
     def feed(self, piece: bytes) -> Fed:
         """Takes the bytes of the next token."""
-        self._starts.append(len(self._held))
-        self._held += self._decoder.decode(piece)
+        text = self._decoded(piece)
         if not self._stop:
-            return Fed(self._release(len(self._held)))
+            return Fed(text)
+        self._starts.append(len(self._held))
+        self._held += text
         at, word = self._find()
         if word:
             shown = self._held[:at]
@@ -47,9 +51,15 @@ class TextStream:
     def flush(self) -> str:
         """The answer ended otherwise: whatever was held back is text after all. Bytes of a
         character that never got complete come out as U+FFFD."""
-        rest = self._held + self._decoder.decode(b"", final=True)
+        rest = self._held + self._decoded(b"", final=True)
         self._held, self._starts = "", []
         return rest
+
+    def _decoded(self, piece: bytes, *, final: bool = False) -> str:
+        data = self._partial + piece
+        text, used = utf_8_decode(data, "replace", final)
+        self._partial = data[used:]
+        return text
 
     def _release(self, length: int) -> str:
         text, self._held = self._held[:length], self._held[length:]

@@ -6,10 +6,14 @@ it holds or not, so `Drafter` learns how often proposals hold, by the length of 
 long a step takes by its number of tokens, and proposes only what should raise tokens per second.
 """
 
+import math
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-MATCH_LENGTHS = (4, 3, 2)
-"""n-grams looked up, longest first."""
+PAIR, LONGEST = 2, 4
+"""Tokens that must match before a proposal, and from which on a match is as good as any."""
+MATCHES = 16
+"""Places where a pair was continued that are compared, latest first."""
 BUCKETS = 9
 """Acceptance is learned apart for repeats verified 0, 1, … 8 and more tokens back."""
 PRIOR_HITS, PRIOR_TRIES = 3.0, 4.0
@@ -20,26 +24,45 @@ FORGET = 0.98
 
 @dataclass(slots=True)
 class Lookup:
-    """The n-grams of one sequence and where each was last continued."""
+    """The pairs of one sequence's tokens and where each was continued."""
 
     tokens: list[int]
     """The sequence's own list: it grows under us."""
-    _seen: dict[tuple[int, ...], int] = field(default_factory=dict)
-    _indexed: int = 0
+    _last: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where each pair was last continued."""
+    _earlier: list[int] = field(default_factory=lambda: [0, 0])
+    """For each position that continues a pair, the one before it; 0: none."""
     run: int = 0
     """Tokens in a row for which the lookup was right: the strongest sign of a repeat."""
 
     def propose(self, limit: int) -> list[int]:
         """Up to `limit` tokens that may come next; empty when nothing repeats."""
         self._index()
-        tokens = self.tokens
-        for length in MATCH_LENGTHS:
-            if len(tokens) <= length:
-                continue
-            at = self._seen.get(tuple(tokens[-length:]))
-            if at is not None:
-                return self._follow(at, limit)
-        return []
+        at = self._longest_match() if len(self.tokens) > 2 else 0
+        return self._follow(at, limit) if at else []
+
+    def _longest_match(self) -> int:
+        """Where that continued which is most like the end of the text, the latest of equals."""
+        tokens, earlier = self.tokens, self._earlier
+        at = best = self._last.get((tokens[-2], tokens[-1]), 0)
+        longest = PAIR
+        for _ in range(MATCHES):
+            if not at:
+                break
+            length = self._match(at)
+            if length > longest:
+                best, longest = at, length
+            if length == LONGEST:
+                break
+            at = earlier[at]
+        return best
+
+    def _match(self, at: int) -> int:
+        """How many tokens before `at` are those at the end of the text."""
+        tokens, length = self.tokens, PAIR
+        while length < min(LONGEST, at) and tokens[at - length - 1] == tokens[-length - 1]:
+            length += 1
+        return length
 
     def _follow(self, at: int, limit: int) -> list[int]:
         """Reads on from `at`; past the end the guess repeats itself, as a loop would."""
@@ -50,13 +73,12 @@ class Lookup:
         return known
 
     def _index(self) -> None:
-        """Notes where each n-gram goes on; the last token's n-grams have no continuation yet."""
-        tokens = self.tokens
-        for end in range(max(self._indexed, 2), len(tokens)):
-            for length in MATCH_LENGTHS:
-                if end >= length:
-                    self._seen[tuple(tokens[end - length : end])] = end
-        self._indexed = len(tokens)
+        """Notes where each pair goes on; the last one has no continuation yet."""
+        tokens, last, earlier = self.tokens, self._last, self._earlier
+        for end in range(len(earlier), len(tokens)):
+            pair = (tokens[end - 2], tokens[end - 1])
+            earlier.append(last.get(pair, 0))
+            last[pair] = end
 
 
 class Drafter:
@@ -67,11 +89,16 @@ class Drafter:
         self._hits = [PRIOR_HITS] * BUCKETS
         self._tries = [PRIOR_TRIES] * BUCKETS
         self._step_ms: dict[int, float] = {}
+        self._sizes: list[int] = []
+        """Of the steps that were observed, smallest first."""
 
     def observe_step(self, n_tokens: int, ms: float) -> None:
         """A step of `n_tokens` decoded tokens took `ms`: the newest weighs one eighth."""
         old = self._step_ms.get(n_tokens)
-        self._step_ms[n_tokens] = ms if old is None else old + (ms - old) / 8
+        if old is None:
+            insort(self._sizes, n_tokens)
+            old = ms
+        self._step_ms[n_tokens] = old + (ms - old) / 8
 
     def observe_draft(self, run: int, proposed: int, accepted: int) -> None:
         """Of `proposed` tokens the first `accepted` held; `run` tokens had held before them."""
@@ -82,29 +109,45 @@ class Drafter:
 
     def chance(self, run: int) -> float:
         """How likely the next proposed token holds after `run` that did."""
-        bucket = min(run, BUCKETS - 1)
+        bucket = run if run < BUCKETS else BUCKETS - 1
         return self._hits[bucket] / self._tries[bucket]
+
+    def gain(self, run: int, count: int) -> float:
+        """Tokens that `count` proposed ones should yield."""
+        gain, chance = 0.0, 1.0
+        for i in range(count):
+            chance *= self.chance(run + i)
+            gain += chance
+        return gain
 
     def step_ms(self, n_tokens: int) -> float:
         """Expected ms of a step, interpolated between what was observed; 0.0 when nothing was."""
-        known = sorted(self._step_ms)
-        if not known:
+        observed = self._step_ms.get(n_tokens)
+        return self._between(n_tokens) if observed is None else observed
+
+    def _between(self, n_tokens: int) -> float:
+        sizes = self._sizes
+        if not sizes:
             return 0.0
-        below = max((n for n in known if n <= n_tokens), default=known[0])
-        above = min((n for n in known if n >= n_tokens), default=known[-1])
+        place = bisect_left(sizes, n_tokens)
+        below, above = sizes[max(place - 1, 0)], sizes[min(place, len(sizes) - 1)]
         if below == above:
-            return self._step_ms[below] * (1.0 if below == n_tokens else n_tokens / below)
+            return self._step_ms[below] * n_tokens / below
         share = (n_tokens - below) / (above - below)
         return self._step_ms[below] + share * (self._step_ms[above] - self._step_ms[below])
 
+    def needed(self, base_tokens: int, yield_tokens: float) -> float:
+        """How likely a token must hold to be worth a place in a step that has `base_tokens` so far
+        and should yield `yield_tokens`: if likelier, it raises the expected tokens per ms."""
+        now, then = self.step_ms(base_tokens), self.step_ms(base_tokens + 1)
+        return yield_tokens * max(then - now, 0.0) / now if now > 0.0 else math.inf
+
     def worth(self, run: int, proposed: int, base_tokens: int, yield_tokens: float) -> int:
-        """How many of `proposed` tokens to add to a step that has `base_tokens` so far and should
-        yield `yield_tokens`: as long as each added one raises the expected tokens per ms."""
+        """How many of `proposed` tokens to add to such a step: as long as each is worth it."""
         chance = 1.0
         for count in range(proposed):
             chance *= self.chance(run + count)
-            now, then = self.step_ms(base_tokens + count), self.step_ms(base_tokens + count + 1)
-            if now <= 0.0 or chance * now <= yield_tokens * max(then - now, 0.0):
+            if chance <= self.needed(base_tokens + count, yield_tokens):
                 return count
             yield_tokens += chance
         return proposed

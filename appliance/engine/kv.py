@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 class KvPool:
     """`total` cells, each free or held by one or more sequences."""
 
+    __slots__ = ("_free", "_holders", "_pins", "pinned", "total")
+
     def __init__(self, total: int) -> None:
         self.total = total
         self.pinned = 0

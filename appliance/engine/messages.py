@@ -14,6 +14,9 @@ import msgspec
 MAX_FRAME = 64 * 1024 * 1024
 """Bytes. A larger length prefix means the stream is out of step: the peer is treated as dead."""
 
+SIGNAL_TOKENS = 8
+"""Generated tokens from one `Signals` to the next."""
+
 _LENGTH = struct.Struct("<I")
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
@@ -77,6 +80,8 @@ class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
     forced: tuple[int, ...] = ()
     """Replay: these tokens are appended whatever is sampled; the log-probabilities tell what the
     engine would have picked."""
+    signals: bool = True
+    """Send `Signals` every `SIGNAL_TOKENS` tokens of each choice."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -92,6 +97,13 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
     """Hold (true) or release (false) the waiting queue; running requests go on."""
+
+    on: bool
+
+
+class Slow(msgspec.Struct, frozen=True, tag="slow"):
+    """Compute less (true): the machine is hot. A quarter of the tokens per step, no drafts, and a
+    rest as long as the step after each; or as fast as can be (false)."""
 
     on: bool
 
@@ -125,7 +137,7 @@ class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
     """Where the token journal goes; empty: none is kept (self-tests)."""
 
 
-Command = Submit | Cancel | Ping | Pause | Shutdown | Load
+Command = Submit | Cancel | Ping | Pause | Slow | Shutdown | Load
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -163,6 +175,25 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Signals(msgspec.Struct, frozen=True, array_like=True, tag="signals"):
+    """What the model's own distribution tells of one choice, every `SIGNAL_TOKENS` tokens. All of
+    it is of the raw logits: before bias, penalties, temperature and grammar. It goes out with the
+    step that made the token, for requests that stream and for those that do not."""
+
+    id: str
+    choice: int
+    generated: int
+    """Tokens of the choice so far, the one this is about included: 8, 16, 24, ..."""
+    eos_margin: float
+    """Nats. The largest of (logit of the likeliest end-of-generation token - largest logit) over
+    the tokens since the last signal: 0 where the answer could have ended; -inf where the model has
+    no such token."""
+    entropy: float
+    """Nats, of the distribution this token was drawn from."""
+    logprob: float
+    """Nats, of this token in that distribution."""
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
@@ -298,7 +329,7 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     message: str
 
 
-Event = Started | Prefill | Delta | Finished
+Event = Started | Prefill | Delta | Signals | Finished
 Report = Batch | Pong | Ready | Fatal
 
 _encoder = msgspec.msgpack.Encoder()

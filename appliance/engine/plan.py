@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from appliance.engine.sequence import Sequence
 
 
@@ -30,9 +32,9 @@ class Clear:
 Move = Copy | Remove | Clear
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens of one sequence in this step: `start` is the position of the first."""
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of one sequence in this step: `start` is the position of the first. (A Struct, like
+    the plan: one is made for each sequence in each step.)"""
 
     sequence: Sequence
     start: int
@@ -43,8 +45,7 @@ class Chunk:
     """The last tokens, where they are guesses that the logits must confirm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One step. `moves` are applied in order before the chunks are decoded."""
 
     moves: tuple[Move, ...]
@@ -55,4 +56,4 @@ class Plan:
 
     @property
     def n_tokens(self) -> int:
-        return sum(len(chunk.tokens) for chunk in self.chunks)
+        return sum([len(chunk.tokens) for chunk in self.chunks])

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -33,14 +34,18 @@ from appliance.engine.messages import (
     decode_command,
     frame,
 )
+from appliance.engine.rows import Reader
 from appliance.engine.runner import EngineError, Runner
 from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.step import Engine
 from appliance.logformat import to_stderr
+from appliance.trim import trim
 
 TITLE = "steelyard: engine"
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 20
+MOST_REST_S = 0.25
+"""A hot engine rests as long as it worked, and is still there for its pings."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +68,10 @@ class Channel:
         except OSError as error:
             raise Closed from error
 
+    def rest(self, seconds: float) -> None:
+        """Until something arrives, and no longer than this."""
+        select.select([self._socket], [], [], seconds)
+
     def receive(self, *, wait: bool) -> list[Command]:
         """Commands that have arrived; with `wait`, at least one read happens first."""
         commands: list[Command] = []
@@ -83,7 +92,10 @@ def serve(channel: Channel, engine: Engine) -> None:
             if isinstance(command, Shutdown):
                 return
             engine.handle(command)
+        began = time.monotonic()
         engine.step()
+        if engine.slowed and engine.busy:
+            channel.rest(min(MOST_REST_S, time.monotonic() - began))
 
 
 def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner]:
@@ -109,7 +121,8 @@ def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner
 
     # Built now, not in the middle of others' answers.
     _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs, lltokenizer()
-    return Engine(runner, scheduler, lltokenizer, publish, journal), runner
+    reader = Reader(runner.vocab.eogs, runner.library)
+    return Engine(runner, scheduler, lltokenizer, publish, journal, reader=reader), runner
 
 
 def _journal(load: Load) -> Journal | NoJournal:
@@ -147,7 +160,7 @@ def run(connection: socket.socket) -> int:
         assert isinstance(load, Load), "the first command must be Load"
         engine, runner = build(load, channel.send)
         channel.send(runner.ready())
-        gc.collect()
+        trim()
         gc.freeze()
         serve(channel, engine)
     except Closed:

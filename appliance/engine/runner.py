@@ -52,7 +52,7 @@ class Runner:
         self.n_vocab = self.vocab.n_tokens
         self.n_ctx: int = llama_cpp.llama_n_ctx(self._context)
         self._batch = _Batch(_capacity(load))
-        self._logits = np.empty((0, 0), dtype=np.float32)
+        self._logits = self._view = np.empty((0, 0), dtype=np.float32)
         self._logits_at = 0
         self._load_seconds = time.monotonic() - began
 
@@ -185,14 +185,22 @@ class Runner:
         return self._rows(ctypes.addressof(first.contents), outputs)
 
     def _rows(self, address: int, outputs: int) -> NDArray[np.float32]:
-        """llama.cpp's memory as an array. It seldom moves, and an array made anew for each step
-        takes longer than choosing the token."""
+        """llama.cpp's memory as an array: the same one as long as it lies there and has as many
+        rows. An array made anew for each step takes longer than choosing the token."""
         if address != self._logits_at or outputs > len(self._logits):
             count = outputs * self.n_vocab
             memory = memoryview((ctypes.c_float * count).from_address(address)).cast("B")
             self._logits = np.frombuffer(memory, np.float32).reshape(outputs, self.n_vocab)
             self._logits_at = address
-        return self._logits[:outputs]
+            self._view = self._logits
+        if len(self._view) != outputs:
+            self._view = self._logits[:outputs]
+        return self._view
+
+    @property
+    def library(self) -> Any:
+        """llama.cpp's, with whatever of ours the build put into it."""
+        return llama_cpp.llama_cpp._lib
 
     @property
     def context(self) -> Any:
@@ -253,19 +261,28 @@ class _Batch:
         at = outputs = 0
         for chunk in chunks:
             count = len(chunk.tokens)
-            end = at + count
-            self._tokens[at:end] = chunk.tokens
             if count == 1:
-                self._positions[at] = chunk.start
+                self._put(at, chunk)
             else:
-                self._positions[at:end] = np.arange(chunk.start, chunk.start + count)
-            self._sequences[at:end] = chunk.sequence.seq_id
-            self._outputs[at:end] = 0
-            self._outputs[end - chunk.outputs : end] = 1
+                self._put_all(slice(at, at + count), chunk)
             outputs += chunk.outputs
-            at = end
+            at += count
         self.size = self.raw.n_tokens = at
         return outputs
+
+    def _put(self, at: int, chunk: Chunk) -> None:
+        """A chunk of one token: written as numbers, without the cost of slices."""
+        self._tokens[at] = chunk.tokens[0]
+        self._positions[at] = chunk.start
+        self._sequences[at] = chunk.sequence.seq_id
+        self._outputs[at] = chunk.outputs
+
+    def _put_all(self, place: slice, chunk: Chunk) -> None:
+        self._tokens[place] = chunk.tokens
+        self._positions[place] = np.arange(chunk.start, chunk.start + len(chunk.tokens))
+        self._sequences[place] = chunk.sequence.seq_id
+        self._outputs[place] = 0
+        self._outputs[place.stop - chunk.outputs : place.stop] = 1
 
     def probe(self, count: int) -> Any:
         """`count` tokens of one sequence, logits for all of them."""

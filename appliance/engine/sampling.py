@@ -33,6 +33,11 @@ class SamplingError(ValueError):
 class Sampler:
     """The state of one choice: random numbers, penalties, grammar."""
 
+    __slots__ = (
+        "_bias", "_bias_ids", "_biased", "_candidates", "_chain", "_constraint", "_likeliest",
+        "_logprobs", "constrained",
+    )  # fmt: skip
+
     def __init__(
         self,
         request: Submit,
@@ -44,40 +49,52 @@ class Sampler:
         sampling = request.sampling
         self._logprobs = sampling.logprobs
         self._constraint = constraint
+        self.constrained = constraint is not None
+        """A grammar came with the request."""
         self._bias_ids, self._bias = _biases(sampling, eogs)
+        self._biased = frozenset(self._bias_ids.tolist())
         window = _penalty_window(request)
         self._chain: Any = None
         self._candidates: _Candidates | None = None
         if sampling.temperature >= _COLD or window:
             self._chain = _chain(sampling, choice, n_vocab, window)
+        self._likeliest = (
+            self._chain is None
+            and constraint is None
+            and self._logprobs < 0
+            and not (self._bias > 0).any()
+        )
+        """The likeliest token of a row is the pick, unless a bias lowers it."""
         if window:
             for token in request.prompt[-window:]:
                 llama_cpp.llama_sampler_accept(self._chain, token)
 
-    def pick(self, logits: Logits) -> tuple[int, TokenLogprob | None]:
-        """The next token of this row (which is changed in place), and its log-probability where
-        asked for. Raises SamplingError when the model or the grammar leaves no token."""
-        before = logits.copy() if self._logprobs >= 0 else None
-        token = self._choose(logits)
+    def pick(self, logits: Logits, best: int = -1) -> tuple[int, TokenLogprob | None]:
+        """The next token of this row, and its log-probability where asked for. `best`: the first
+        place of the row's highest logit, where that is known to be a usable number. Raises
+        SamplingError when the model or the grammar leaves no token."""
+        if best >= 0 and self._likeliest and best not in self._biased:
+            return best, None
+        token = self._choose(logits, best)
         if not self._accept(token):
             raise SamplingError("the grammar refused a token it had allowed")
-        found = None if before is None else log_probabilities(before, token, self._logprobs)
-        return token, found
+        if self._logprobs < 0:
+            return token, None
+        return token, log_probabilities(logits, token, self._logprobs)
 
     def follow(self, logits: Logits, forced: int) -> tuple[TokenLogprob | None, bool]:
         """Picks as `pick` would, but goes on with `forced`. Tells what was picked, and whether the
         grammar refused the forced token: from there on it constrains no more. Raises
         SamplingError when the model's own logits are unusable."""
-        before = logits.copy()
-        _check_usable(before[before.argmax()])
+        _check_usable(logits[logits.argmax()])
         picked = self._try_to_choose(logits)
         followed = self._try_to_accept(forced)
         if not followed:
             self._constraint = None
         if self._logprobs < 0:
             return None, not followed
-        found = log_probabilities(before, forced, self._logprobs)
-        return _with_pick(found, before, picked), not followed
+        found = log_probabilities(logits, forced, self._logprobs)
+        return _with_pick(found, logits, picked), not followed
 
     def _try_to_choose(self, logits: Logits) -> int:
         try:
@@ -91,15 +108,23 @@ class Sampler:
         except ConstraintError:
             return False
 
-    def _choose(self, logits: Logits) -> int:
-        """Changes the random numbers' state, and nothing else of the sampler's."""
-        if self._bias_ids.size:
-            logits[self._bias_ids] += self._bias
+    def _choose(self, logits: Logits, best: int = -1) -> int:
+        """Changes the random numbers' state, and nothing else of the sampler's; the row is the
+        model's own, and stays so."""
+        if self._biased or self._constraint is not None:
+            logits, best = self._shaped(logits), -1
+        if best < 0:
+            best = int(logits.argmax())  # NaN counts as the highest
+            _check_usable(logits[best])
+        return best if self._chain is None else self._draw(logits)
+
+    def _shaped(self, logits: Logits) -> Logits:
+        """A copy as the request's biases and its grammar make it."""
+        shaped = logits.copy()
+        shaped[self._bias_ids] += self._bias
         if self._constraint is not None:
-            self._constraint.mask(logits)
-        token = int(logits.argmax())  # NaN counts as the highest
-        _check_usable(logits[token])
-        return token if self._chain is None else self._draw(logits)
+            self._constraint.mask(shaped)
+        return shaped
 
     def _accept(self, token: int) -> bool:
         """The answer goes on with this token; false when the grammar forbids it."""

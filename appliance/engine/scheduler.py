@@ -13,16 +13,19 @@ Rules, in this order:
    ended nothing else starts. While it waits for that, nothing behind it overtakes it.
 """
 
+from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from appliance.engine.drafts import Drafter, Lookup
+from appliance.engine.drafting import Drafting
+from appliance.engine.drafts import Drafter
 from appliance.engine.kv import KvPool
 from appliance.engine.messages import Submit
 from appliance.engine.plan import Chunk, Clear, Copy, Move, Plan, Remove
 from appliance.engine.prefix import PrefixTree
 from appliance.engine.sequence import Sequence, State
+
+_PREFILL, _DECODE = State.PREFILL, State.DECODE
 
 WORTH_WAITING = 32
 """Tokens a running prefill must still add to a shared prefix for a newcomer to wait for it."""
@@ -38,6 +41,10 @@ class Limits:
     draft_tokens: int = 0
 
 
+SLOWED = 4
+"""What a hot machine's steps are divided by."""
+
+
 class Scheduler:
     """Owns the queue, the running sequences, the cells and the prefix trees."""
 
@@ -46,11 +53,14 @@ class Scheduler:
         self.pool = KvPool(limits.n_cells)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        """In the order of the queue, like `waiting`."""
         self.cached: OrderedDict[int, Sequence] = OrderedDict()
         """Finished sequences whose cells are kept, oldest first."""
         self.paused = False
+        self.slowed = False
+        """Computes a quarter of the tokens per step, and drafts nothing."""
         self.drafter = Drafter(limits.draft_tokens)
-        self._lookups: dict[int, Lookup] = {}
+        self._drafting = Drafting(self.drafter, self.pool)
         self._trees: dict[str, PrefixTree] = {}
         self._residents: dict[int, Sequence] = {}
         # One for each that may run or be kept: a newcomer always finds one free.
@@ -87,7 +97,7 @@ class Scheduler:
     def _leave(self, sequence: Sequence) -> None:
         """It no longer runs; what it holds in the cache is for the caller to settle."""
         self.running.remove(sequence)
-        self._lookups.pop(sequence.seq_id, None)
+        self._drafting.forget(sequence)
         self._places.append(sequence.place)
         sequence.place = -1
 
@@ -106,10 +116,47 @@ class Scheduler:
 
     def schedule(self, now: float) -> Plan:
         """Plans the next step; an empty plan when there is nothing to do."""
-        started: list[Sequence] = []
         chunks = self._decode_chunks()
+        started: list[Sequence] = []
+        if self.waiting or len(chunks) < len(self.running):
+            self._fill_up(chunks, started, now)
+        self._note_company(chunks)
+        return self._plan(chunks, started)
+
+    def _plan(self, chunks: list[Chunk], started: list[Sequence]) -> Plan:
+        moves, preempted, evicted = tuple(self._moves), self._preempted, self._evicted
+        if moves:  # nothing is preempted or evicted without one
+            self._moves.clear()
+            self._preempted = self._evicted = 0
+        return Plan(moves, tuple(chunks), tuple(started), preempted, evicted)
+
+    def _decode_chunks(self) -> list[Chunk]:
+        decoding = self._decoding()
+        chunks = []
+        for sequence, cell in zip(decoding, self.pool.take(len(decoding)), strict=True):
+            sequence.cells.append(cell)
+            chunks.append(Chunk(sequence, sequence.computed, (sequence.tokens[-1],), 1))
+        if self.limits.draft_tokens and not self.slowed:
+            # They never displace anything, and leave half of the step to prompts that wait.
+            prompts = self.waiting or len(chunks) < len(self.running)
+            self._drafting.add(chunks, self.limits.step_tokens // (2 if prompts else 1))
+        return chunks
+
+    def _decoding(self) -> list[Sequence]:
+        """Those that get their token in this step; there is a cell for each of them."""
+        decoding = [s for s in self.running if s.state is _DECODE]
+        if len(decoding) <= self.pool.free:
+            return decoding
+        kept: list[Sequence] = []
+        for sequence in decoding:  # the last of them may give way to the first
+            if sequence.state is _DECODE and self._make_room(len(kept) + 1, sequence):
+                kept.append(sequence)
+        return kept
+
+    def _fill_up(self, chunks: list[Chunk], started: list[Sequence], now: float) -> None:
+        """Adds prompts to the step: of those that run, then of those that it starts."""
         room = self._prefill_room(chunks)
-        for sequence in self._prefilling():
+        for sequence in [s for s in self.running if s.state is _PREFILL]:
             room = self._prefill_chunk(sequence, room, chunks)
         while room > 0 and not self.paused:
             newcomer = self._start_next(now)
@@ -117,72 +164,17 @@ class Scheduler:
                 break
             started.append(newcomer)
             room = self._prefill_chunk(newcomer, room, chunks)
-        self._note_company(chunks)
-        moves, self._moves = tuple(self._moves), []
-        preempted, self._preempted = self._preempted, 0
-        evicted, self._evicted = self._evicted, 0
-        return Plan(moves, tuple(chunks), tuple(started), preempted, evicted)
-
-    def _decode_chunks(self) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        decoding = sorted(self._in(State.DECODE), key=_queue_order)
-        for sequence in decoding:
-            if sequence.state is State.DECODE and self._make_room(1, sequence):
-                sequence.cells += self.pool.take(1)
-                chunks.append(Chunk(sequence, sequence.computed, (sequence.tokens[-1],), 1))
-        chunks = [chunk for chunk in chunks if chunk.sequence.state is State.DECODE]
-        return self._with_drafts(chunks) if self.limits.draft_tokens else chunks
-
-    def _with_drafts(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Adds proposals while cells and the step have room; they never displace anything, and
-        leave half of the step to prompts that wait for it."""
-        total, expected = len(chunks), float(len(chunks))
-        most = self.limits.step_tokens
-        if self.waiting or any(self._in(State.PREFILL)):
-            most //= 2
-        drafted = []
-        for chunk in chunks:
-            draft, gain = self._draft_for(chunk.sequence, total, expected, most)
-            total, expected = total + len(draft), expected + gain
-            drafted.append(
-                replace(chunk, tokens=chunk.tokens + draft, outputs=1 + len(draft), draft=draft)
-            )
-        return drafted
-
-    def _draft_for(
-        self, sequence: Sequence, base: int, expected: float, most: int
-    ) -> tuple[tuple[int, ...], float]:
-        request = sequence.request
-        left = request.max_tokens - sequence.generated - 1
-        limit = min(
-            0 if request.exclusive or request.forced else self.limits.draft_tokens,
-            left,
-            self.pool.free,
-            most - base,
-            self.limits.n_cells - len(sequence.tokens),
-        )
-        if limit <= 0:
-            return (), 0.0
-        lookup = self._lookups.setdefault(sequence.seq_id, Lookup(sequence.tokens))
-        proposal = lookup.propose(limit)
-        count = self.drafter.worth(lookup.run, len(proposal), base, expected)
-        sequence.cells += self.pool.take(count)
-        sequence.exclusive = sequence.exclusive and count == 0
-        gain, chance = 0.0, 1.0
-        for i in range(count):
-            chance *= self.drafter.chance(lookup.run + i)
-            gain += chance
-        return tuple(proposal[:count]), gain
 
     def _prefill_room(self, chunks: list[Chunk]) -> int:
         used = sum(len(chunk.tokens) for chunk in chunks)
-        room = self.limits.step_tokens - used
-        return min(room, self.limits.prefill_tokens) if chunks else room
+        share = SLOWED if self.slowed else 1
+        room = self.limits.step_tokens // share - used
+        return min(room, self.limits.prefill_tokens // share) if chunks else room
 
     def _prefill_chunk(self, sequence: Sequence, room: int, chunks: list[Chunk]) -> int:
         """Adds the next piece of a prompt; returns the room that is left."""
         count = min(room, sequence.pending)
-        if count <= 0 or sequence.state is not State.PREFILL:
+        if count <= 0 or sequence.state is not _PREFILL:
             return room
         stays = self._make_room(count, sequence)
         chunks[:] = [chunk for chunk in chunks if chunk.sequence.seq_id >= 0]
@@ -198,8 +190,8 @@ class Scheduler:
         """The step ran: these tokens are in the cache."""
         sequence = chunk.sequence
         sequence.computed = chunk.start + len(chunk.tokens)
-        if sequence.state is State.PREFILL and sequence.pending == 0:
-            sequence.state = State.DECODE
+        if sequence.state is _PREFILL and sequence.pending == 0:
+            sequence.state = _DECODE
             if _shares(sequence):
                 self._index(sequence, tuple(sequence.tokens[: sequence.computed]))
 
@@ -213,11 +205,7 @@ class Scheduler:
 
     def observe_draft(self, sequence: Sequence, proposed: int, accepted: int) -> None:
         """How a proposal fared; feeds what is proposed next."""
-        lookup = self._lookups.get(sequence.seq_id)
-        if lookup is None:
-            return
-        self.drafter.observe_draft(lookup.run, proposed, accepted)
-        lookup.run = lookup.run + accepted if accepted == proposed else 0
+        self._drafting.observe(sequence, proposed, accepted)
 
     # -- starting --------------------------------------------------------------------------------
 
@@ -270,10 +258,10 @@ class Scheduler:
             sequence.times.started = now
             sequence.cached_tokens = length
             sequence.exclusive = self.pool.used == 0
-        sequence.state = State.PREFILL
+        sequence.state = _PREFILL
         self._residents[sequence.seq_id] = sequence
         sequence.place = self._places.pop()
-        self.running.append(sequence)
+        insort(self.running, sequence, key=_queue_order)
         if _shares(sequence):
             self._index(sequence, tuple(sequence.tokens))
 
@@ -305,7 +293,7 @@ class Scheduler:
             if self.cached:
                 self._evict()
                 continue
-            youngest = max(self.running, key=_queue_order)
+            youngest = self.running[-1]
             self._preempt(youngest)
             if youngest is wanting:
                 return False
@@ -327,8 +315,7 @@ class Scheduler:
         self._leave(sequence)
         self._drop(sequence)
         sequence.state = State.WAITING
-        self.waiting.append(sequence)
-        self.waiting.sort(key=_queue_order)
+        insort(self.waiting, sequence, key=_queue_order)
         self._preempted += 1
 
     def _drop(self, sequence: Sequence, *, pinned: bool = True) -> None:
@@ -357,18 +344,15 @@ class Scheduler:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def _in(self, state: State) -> Iterator[Sequence]:
-        return (sequence for sequence in self.running if sequence.state is state)
-
-    def _prefilling(self) -> list[Sequence]:
-        return sorted(self._in(State.PREFILL), key=_queue_order)
-
-    def _note_company(self, chunks: Iterable[Chunk]) -> None:
+    def _note_company(self, chunks: list[Chunk]) -> None:
         """Remembers with how many others each sequence shared a step, a fact for replays."""
-        sequences = [chunk.sequence for chunk in chunks]
-        for sequence in sequences:
-            sequence.parallel = max(sequence.parallel, len(sequences))
-            sequence.exclusive = sequence.exclusive and len(self.running) == 1
+        company, alone = len(chunks), len(self.running) == 1
+        for chunk in chunks:
+            sequence = chunk.sequence
+            if sequence.parallel < company:
+                sequence.parallel = company
+            if not alone:
+                sequence.exclusive = False
 
     def check(self) -> None:
         """Raises AssertionError unless every cell and every sequence id is accounted for."""

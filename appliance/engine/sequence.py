@@ -56,10 +56,10 @@ class Sequence:
     times: Timeline = field(default_factory=Timeline)
     indexed: tuple[int, ...] = ()
     """The tokens under which the prefix tree knows this sequence."""
+    n_prompt: int = field(init=False)
 
-    @property
-    def n_prompt(self) -> int:
-        return len(self.request.prompt)
+    def __post_init__(self) -> None:
+        self.n_prompt = len(self.request.prompt)
 
     @property
     def generated(self) -> int:

@@ -5,6 +5,7 @@ knows no sockets: `process.py` feeds it commands and takes its reports.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -27,11 +28,13 @@ from appliance.engine.messages import (
     Prefill,
     Report,
     SlotState,
+    Slow,
     Started,
     Stats,
     Submit,
 )
 from appliance.engine.plan import Chunk, Move, Plan
+from appliance.engine.rows import Reader, Rows
 from appliance.engine.sampling import SamplingError
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import End, Sequence, State
@@ -66,6 +69,8 @@ class TokenJournal(Protocol):
     def flush(self) -> None: ...
 
 
+_PREFILL, _TOKEN = State.PREFILL, Kind.TOKEN
+
 JOURNAL_RESERVE = 8192
 """Records kept for what runs: a step and the ends of all that is running fit well within."""
 
@@ -81,6 +86,7 @@ class Engine:
         publish: Callable[[Report], None],
         journal: TokenJournal,
         clock: Callable[[], float] = time.monotonic,
+        reader: Reader | None = None,
     ) -> None:
         self._journal = journal
         self._runner = runner
@@ -92,6 +98,9 @@ class Engine:
         self._answers: dict[Sequence, Answer] = {}
         self._events: list[Event] = []
         self._totals = Totals()
+        self._reader = reader or Reader(runner.vocab.eogs)
+        self._deadline = math.inf
+        """No request's is earlier."""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -104,6 +113,8 @@ class Engine:
                 self._cancel(command)
             case Pause():
                 self._scheduler.paused = command.on
+            case Slow():
+                self._scheduler.slowed = command.on
             case Ping():
                 self._publish(Pong(command.at, self.stats(), self.slots(), self._queue()))
             case _:
@@ -113,6 +124,8 @@ class Engine:
         now = self._clock()
         sequences = self._scheduler.add(request, now)
         self._requests[request.id] = sequences
+        if request.deadline is not None:
+            self._deadline = min(self._deadline, request.deadline)
         try:
             for sequence in sequences:
                 self._answers[sequence] = Answer(sequence, self._runner.vocab, self._lltokenizer)
@@ -136,12 +149,18 @@ class Engine:
         queued = scheduler.waiting and not scheduler.paused
         return bool(scheduler.running or queued or self._events)
 
+    @property
+    def slowed(self) -> bool:
+        """Steps are small, and the loop is to rest after each as long as it took."""
+        return self._scheduler.slowed
+
     def step(self) -> None:
         """One step. Its events are published when it is done; before it computes, which requests
         it starts (should it kill this process, the daemon knows what was in it) and which ended
         since the last one."""
         began = self._clock()
-        self._enforce_deadlines(began)
+        if began >= self._deadline:
+            self._enforce_deadlines(began)
         self._check_journal(began)
         plan = self._scheduler.schedule(began)
         self._announce(plan, began)
@@ -171,68 +190,84 @@ class Engine:
         before = self._clock()
         logits = self._runner.run(plan.chunks)
         after = self._clock()
-        self._share_time(plan, round((after - before) * 1e9))
-        row = 0
+        rows = self._reader.read(logits)
+        n_tokens = plan.n_tokens
+        ns, tokens, given, row = round((after - before) * 1e9), 0, 0, 0
         for chunk in plan.chunks:
-            self._note_prefill(chunk)
+            tokens += len(chunk.tokens)  # the step's time by tokens; the parts sum to the whole
+            part = ns * tokens // n_tokens - given
+            given += part
+            if chunk.sequence.state is _PREFILL:
+                self._note_prefill(chunk, part)
+            else:
+                chunk.sequence.decode_ns += part
             self._scheduler.computed(chunk)
             if chunk.outputs:
-                self._sample(chunk, logits[row : row + chunk.outputs], after)
+                self._sample(chunk, logits, rows, row, after)
             elif chunk.sequence.request.progress:
                 self._progress(chunk.sequence, after)
             row += chunk.outputs
-        self._learn(plan, (after - before) * 1e3)
+        if row == n_tokens:  # steps that only decode teach what a token more costs
+            self._scheduler.drafter.observe_step(n_tokens, (after - before) * 1e3)
         self._totals.step(plan, after - before, self._clock() - began, self._scheduler.pool.used)
 
-    def _share_time(self, plan: Plan, ns: int) -> None:
-        """Parts the step's device time by tokens; the parts sum to the whole."""
-        total, seen, given = plan.n_tokens, 0, 0
-        for chunk in plan.chunks:
-            seen += len(chunk.tokens)
-            part = ns * seen // total - given
-            given += part
-            if chunk.sequence.state is State.PREFILL:
-                chunk.sequence.prefill_ns += part
-            else:
-                chunk.sequence.decode_ns += part
+    def _note_prefill(self, chunk: Chunk, ns: int) -> None:
+        """`ns`: the chunk's share of the step's device time."""
+        sequence, count = chunk.sequence, len(chunk.tokens)
+        sequence.prefill_ns += ns
+        sequence.prefill_tokens += count
+        self._totals.prefilled(count)
+        self._note(Kind.PREFILL, sequence, count, chunk.start)
 
-    def _note_prefill(self, chunk: Chunk) -> None:
-        if chunk.sequence.state is State.PREFILL:
-            count = len(chunk.tokens)
-            chunk.sequence.prefill_tokens += count
-            self._totals.prefilled(count)
-            self._note(Kind.PREFILL, chunk.sequence, count, chunk.start)
-
-    def _sample(self, chunk: Chunk, rows: NDArray[np.float32], now: float) -> None:
-        """Samples row by row as long as each token confirms the next one of the draft."""
-        sequence = chunk.sequence
-        if sequence.times.first_token == 0.0:
+    def _sample(
+        self, chunk: Chunk, logits: NDArray[np.float32], rows: Rows, first: int, now: float
+    ) -> None:
+        """Samples row by row, from `first` on, as long as each token confirms the next one of the
+        draft."""
+        sequence, draft = chunk.sequence, chunk.draft
+        answer, before = self._answers[sequence], len(sequence.tokens)
+        if before == sequence.n_prompt:
             self._first_token(sequence, now)
-        answer = self._answers[sequence]
-        draft, accepted, end = chunk.draft, 0, None
-        before = sequence.generated
-        for i in range(chunk.outputs):
-            end = self._take(answer, rows[i])
-            confirmed = i < len(draft) and sequence.tokens[-1] == draft[i]
+        for row in range(first, first + chunk.outputs):
+            try:
+                end = answer.take(logits[row], self._runner.n_ctx, rows.best[row])
+            except (SamplingError, ConstraintError) as error:
+                end = End("error", message=str(error))
+            if answer.signalled and answer.near_end(rows.ends[row] - rows.highest[row]):
+                self._signal(answer, end, logits[row], rows.highest[row])
+            accepted = row - first
+            confirmed = accepted < len(draft) and sequence.tokens[-1] == draft[accepted]
             if end is not None or not confirmed:
                 break
-            accepted += 1
-        self._totals.sampled(sequence.generated - before)
-        for place in range(before + 1, sequence.generated + 1):
-            token = sequence.tokens[sequence.n_prompt + place - 1]
-            self._note(Kind.TOKEN, sequence, token, place)
+        self._note_tokens(sequence, before)
         if draft:
             self._settle_draft(sequence, len(draft), accepted)
         if end is not None:
             self._end(sequence, end, now)
-        elif sequence.request.stream:
-            self._events.extend(answer.delta())
+        elif answer.streamed:
+            self._tell(answer)
 
-    def _take(self, answer: Answer, row: NDArray[np.float32]) -> End | None:
-        try:
-            return answer.take(row, self._runner.n_ctx)
-        except (SamplingError, ConstraintError) as error:
-            return End("error", message=str(error))
+    def _tell(self, answer: Answer) -> None:
+        delta = answer.delta()
+        if delta is not None:
+            self._events.append(delta)
+
+    def _signal(
+        self, answer: Answer, end: End | None, row: NDArray[np.float32], highest: float
+    ) -> None:
+        """`row` is that of the token which was just taken, if one was. Where the text is streamed,
+        the text up to this token goes first."""
+        if end is None and answer.streamed:
+            self._tell(answer)
+        if end is None or end.reason != "error":
+            self._events.append(answer.signals(row, self._reader.spread(row, highest)))
+
+    def _note_tokens(self, sequence: Sequence, before: int) -> None:
+        """Journals what was sampled in this step; there were `before` tokens in all."""
+        number, choice, sampled = sequence.request.number, sequence.choice, sequence.tokens[before:]
+        self._totals.sampled(len(sampled))
+        for place, token in enumerate(sampled, before - sequence.n_prompt + 1):
+            self._journal.write(_TOKEN, number, choice, token, place)
 
     def _settle_draft(self, sequence: Sequence, proposed: int, accepted: int) -> None:
         """Forgets the part of the draft that did not hold."""
@@ -255,13 +290,9 @@ class Engine:
                 Prefill(sequence.request.id, sequence.n_prompt, sequence.cached_tokens, done, ms)
             )
 
-    def _learn(self, plan: Plan, ms: float) -> None:
-        """Steps that only decode teach what a token more costs."""
-        if all(chunk.outputs == len(chunk.tokens) for chunk in plan.chunks):
-            self._scheduler.drafter.observe_step(plan.n_tokens, ms)
-
     def _announce(self, plan: Plan, began: float) -> None:
-        self._totals.moved(plan)
+        if plan.moves:
+            self._totals.moved(plan)
         for sequence in plan.started:
             resumed = sequence.times.started != began
             if resumed:
@@ -274,7 +305,8 @@ class Engine:
                     sequence.request.id, sequence.times.started, sequence.cached_tokens
                 )
                 self._events.append(started)
-        self._report()
+        if plan.started or self._events:
+            self._report()
 
     # -- endings ---------------------------------------------------------------------------------
 
@@ -286,6 +318,8 @@ class Engine:
         ]
         for sequences in late:
             self._end_all(sequences, End("deadline"), now)
+        left = (sequences[0].request.deadline for sequences in self._requests.values())
+        self._deadline = min((at for at in left if at is not None), default=math.inf)
 
     def _end_all(self, sequences: list[Sequence], end: End, now: float) -> None:
         for sequence in list(sequences):  # `_end` takes them out of the very list

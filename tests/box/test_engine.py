@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from appliance import models
 from appliance.config import ModelConfig
-from appliance.engine import process
+from appliance.engine import build, process, rows
 from appliance.engine.journal import NoJournal
 from appliance.engine.messages import (
     Batch,
@@ -42,10 +42,12 @@ from appliance.engine.messages import (
     Report,
     Sampling,
     Shutdown,
+    Signals,
     Started,
     Submit,
 )
 from appliance.engine.plan import Chunk
+from appliance.engine.rows import Reader
 from appliance.engine.runner import Runner
 from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.step import Engine
@@ -115,7 +117,12 @@ class Live:
         self.n_ctx = given["n_cells"]
         self.events: list[Event] = []
         self.engine = Engine(
-            self, self.scheduler, self.vocab.lltokenizer, self._publish, NoJournal()
+            self,
+            self.scheduler,
+            self.vocab.lltokenizer,
+            self._publish,
+            NoJournal(),
+            reader=Reader(self.vocab.eogs, runner.library),
         )
         self.move = runner.move
 
@@ -216,6 +223,14 @@ def plain_answer(runner: Runner, prompt: list[int], count: int) -> list[int]:
             loop.close()
             return answer
         logits = loop.decode(answer[-1:])
+
+
+def plain_rows(runner: Runner, prompt: list[int], answer: list[int]) -> NDArray[np.float32]:
+    """The same rows, to the last bit, as those of an engine that answers this alone."""
+    loop = PlainLoop(runner)
+    rows = [loop.read(prompt)[-1:], *(loop.decode([token]) for token in answer[:-1])]
+    loop.close()
+    return np.concatenate(rows)
 
 
 def plain_logits(runner: Runner, prompt: list[int], answer: list[int]) -> NDArray[np.float32]:
@@ -373,6 +388,55 @@ def test_log_probabilities_are_those_of_a_plain_decode(runner: Runner) -> None:
         assert len(logprob.top) == 3
         for token, value in logprob.top:
             assert value == pytest.approx(row[token], abs=ROUNDING)
+
+
+def test_signals_are_those_of_a_plain_decode(runner: Runner) -> None:
+    prompt = chat(runner, QUESTIONS[3])
+    live = Live(runner)
+    live.submit("r", prompt, max_tokens=24, sampling=ignoring_ends())
+    live.finish()
+    answer = live.answer("r")
+    rows = plain_rows(runner, prompt, answer).astype(np.float64)
+    margins = rows[:, sorted(runner.vocab.eogs)].max(axis=1) - rows.max(axis=1)
+    chances = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    signals = [event for event in live.events if isinstance(event, Signals)]
+    assert [signal.generated for signal in signals] == [8, 16, 24]
+    for signal in signals:
+        last = signal.generated - 1
+        entropy = -(np.exp(chances[last]) * chances[last]).sum()
+        assert signal.eos_margin == pytest.approx(margins[last - 7 : last + 1].max(), abs=1e-4)
+        assert signal.entropy == pytest.approx(entropy, abs=1e-4)
+        assert signal.logprob == pytest.approx(chances[last, answer[last]], abs=1e-4)
+
+
+def test_build_with_our_kernels_reads_rows_itself(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = hasattr(runner.library, "steelyard_rows")
+    assert has == (build.installed().get("kernels") == "on"), "run `make venv`"
+    logits = plain_logits(runner, [1, 2, 3], [4, 5])
+    reader = Reader(runner.vocab.eogs, runner.library)
+    if has:
+        monkeypatch.delattr(rows, "read")
+    found = reader.read(logits)
+    assert [found.best[i] for i in range(2)] == logits.argmax(axis=1).tolist()
+
+
+def test_neighbours_and_drafts_leave_signals_as_they_are(runner: Runner) -> None:
+    live = Live(runner, draft_tokens=6)
+    prompts = {question: chat(runner, question) for question in QUESTIONS[:4]}
+    for question, prompt in prompts.items():
+        live.submit(question, prompt, max_tokens=24, stream=True)
+    live.finish()
+    for question, prompt in prompts.items():
+        answer = live.answer(question)
+        rows = plain_logits(runner, prompt, answer).astype(np.float64)
+        margins = rows[:, sorted(runner.vocab.eogs)].max(axis=1) - rows.max(axis=1)
+        told = [e for e in live.events if isinstance(e, Signals) and e.id == question]
+        assert [signal.generated for signal in told] == list(range(8, len(answer) + 1, 8))
+        for signal in told:
+            since = margins[signal.generated - 8 : signal.generated]
+            assert signal.eos_margin == pytest.approx(since.max(), abs=2 * ROUNDING)
 
 
 def test_penalties_reach_the_real_sampler(runner: Runner) -> None:

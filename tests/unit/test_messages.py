@@ -24,6 +24,7 @@ from appliance.engine.messages import (
     Report,
     Sampling,
     Shutdown,
+    Signals,
     SlotState,
     Started,
     Stats,
@@ -49,6 +50,7 @@ slots = st.builds(SlotState, small, texts, small, st.just("decode"), *[small] * 
 events = st.one_of(
     st.builds(Started, texts, seconds, small),
     st.builds(Prefill, texts, small, small, small, seconds),
+    st.builds(Signals, texts, small, small, *[st.floats(allow_nan=False)] * 3),
     st.builds(Delta, texts, small, texts, tokens, st.lists(logprobs, max_size=2).map(tuple)),
     st.builds(
         Finished, texts, small, st.just("stop"), st.just("word"), texts, counts, message=texts

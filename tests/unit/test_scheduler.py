@@ -130,6 +130,18 @@ def test_lone_prompt_fills_the_whole_step() -> None:
     assert simulation.step().n_tokens == 32
 
 
+def test_slowed_scheduler_computes_a_quarter_per_step_and_drafts_nothing() -> None:
+    simulation = Simulation(make_scheduler(step_tokens=32, prefill_tokens=16, draft_tokens=4))
+    simulation.scheduler.slowed = True
+    simulation.add(make_submit("first", range(20), 20))
+    assert [simulation.step().n_tokens for _ in range(3)] == [8, 8, 4]
+    simulation.add(make_submit("second", range(100, 150), 5))
+    plan = simulation.step()
+    assert [len(chunk.tokens) for chunk in plan.chunks] == [1, 4]
+    simulation.scheduler.slowed = False
+    assert simulation.step().n_tokens > 8
+
+
 def test_several_prompts_share_a_step() -> None:
     simulation = Simulation(make_scheduler(step_tokens=32))
     for name in "abc":

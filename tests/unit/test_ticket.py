@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from appliance.engine.messages import Counts, Delta, Event, Finished, Started
+from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started
 from appliance.errors import EngineFailed
 from appliance.ticket import CancelReason, Ticket
 from tests.unit.engine_parts import make_submit
@@ -148,3 +148,42 @@ async def test_request_that_never_ran_ends_with_every_choice_and_no_tokens() -> 
         assert isinstance(event, Finished)
         assert (event.reason, event.counts.completion_tokens) == ("cancelled", 0)
         assert event.counts.queue_ms == pytest.approx(2000)
+
+
+async def test_signals_go_to_who_asked_for_them_and_wake_no_reader() -> None:
+    ticket = Desk().ticket()
+    heard: list[Signals] = []
+    ticket.on_signal = heard.append
+    signals = [Signals("r", 0, at, -5.0, 1.0, -0.5) for at in (8, 16)]
+    reader = asyncio.create_task(ticket.next(60.0))
+    await asyncio.sleep(0)
+    for signal in signals:
+        ticket.put(signal)
+    await asyncio.sleep(0)
+    assert heard == signals
+    assert not reader.done()
+    reader.cancel()
+
+
+async def test_signals_that_nobody_asked_for_are_forgotten() -> None:
+    ticket = Desk().ticket()
+    ticket.put(Signals("r", 0, 8, -5.0, 1.0, -0.5))
+    ticket.put(finished())
+    assert await read_all(ticket) == [finished()]
+
+
+async def test_account_hears_no_signals() -> None:
+    heard: list[Event] = []
+
+    class Account:
+        def event(self, event: Event) -> None:
+            heard.append(event)
+
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    ticket = Desk().ticket()
+    ticket.account = Account()  # type: ignore[assignment]
+    ticket.put(Signals("r", 0, 8, -5.0, 1.0, -0.5))
+    ticket.put(finished())
+    assert heard == [finished()]

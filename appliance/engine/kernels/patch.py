@@ -17,6 +17,7 @@ HEADERS = (
     "steelyard_attention.h",
     "steelyard_flash.h",
     "steelyard_ggml.h",
+    "steelyard_rows.h",
 )
 
 
@@ -57,7 +58,10 @@ EDITS = (
     Edit(
         CPU / "ops.cpp",
         '#include "ops.h"',
-        '#include "steelyard_attention.h"\n#include "steelyard_ggml.h"\n',
+        "".join(
+            f'#include "{header}"\n'
+            for header in ("steelyard_attention.h", "steelyard_ggml.h", "steelyard_rows.h")
+        ),
     ),
     Edit(
         CPU / "ops.cpp",
