@@ -11,6 +11,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,10 @@ from appliance.ledger.rows import Action
 
 log = logging.getLogger(__name__)
 
+_LEAST_BYTES = 512
+"""Of a database. A shorter file SQLite takes for an empty one, whatever it is."""
+_TRIES, _AGAIN_S = 10, 0.01
+"""For a ledger never read before that is locked: SQLite goes over to its log in a moment."""
 _VERSION = "SELECT value FROM meta WHERE name = 'keys_version'"
 _encode = msgspec.json.Encoder().encode
 
@@ -152,6 +157,8 @@ class Book:
             self._open(place)
         self._size = found.st_size
         assert self._db is not None
+        if not self._seen and self._size >= _LEAST_BYTES and _unmade(self._db):
+            return
         try:
             version = self._db.execute(_VERSION).fetchall()[0][0]
         except sqlite3.OperationalError as error:
@@ -202,6 +209,21 @@ def _look(path: Path) -> os.stat_result | None:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _unreadable(path, "others may write to it (chmod 600 it)")
     return found if found.st_size else None
+
+
+def _unmade(db: sqlite3.Connection) -> bool:
+    """Not a table in it: as good as empty. Another process makes it just now, or its making was cut
+    short. What cannot be asked now is another matter, and comes out in the next question."""
+    for _ in range(_TRIES):
+        try:
+            return not db.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
+        except sqlite3.OperationalError as error:
+            if not _busy(error):
+                return False
+        except sqlite3.Error:
+            return False
+        time.sleep(_AGAIN_S)
+    return False
 
 
 def _read(path: Path, db: sqlite3.Connection) -> State:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from appliance.ledger.errors import LedgerError
 from appliance.ledger.migrations import MIGRATIONS, migrate, migration_names
 from appliance.ledger.verify import FORMAT
 
+_AGAIN_S = 0.02
 BUSY_S = 5.0
 """How long to wait for another process's write lock."""
 _CHECKPOINT_PAGES = 1000
@@ -164,11 +166,26 @@ def _open(path: Path, mode: str) -> Database:
     )
     try:
         for pragma in _pragmas(read_only=mode == "ro"):
-            conn.execute(f"PRAGMA {pragma}")
+            _set(conn, pragma)
         return Database(conn, execute_plugins=False)
     except BaseException:
         conn.close()
         raise
+
+
+def _set(conn: sqlite3.Connection, pragma: str) -> None:
+    """SQLite itself waits for nobody when it goes over to the log, as another process may be doing
+    at this very moment with a ledger that both find new."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            conn.execute(f"PRAGMA {pragma}")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() >= until:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 def _pragmas(*, read_only: bool) -> tuple[str, ...]:

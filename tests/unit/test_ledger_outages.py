@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,3 +198,18 @@ def test_disk_that_is_really_full_costs_no_row(tmp_path: Path, means: str) -> No
     assert told["recorded"] > 30
     assert told["final_rows"] == list(range(1, told["recorded"] + 1))
     assert told["broken_links"] == []
+
+
+def test_a_new_ledger_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    """SQLite answers "locked" at once to whoever goes over to the log meanwhile."""
+    path = tmp_path / "ledger.sqlite"
+    path.touch(0o600)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.3, lambda: other.execute("ROLLBACK"))
+    timer.start()
+    try:
+        connect(path).close()
+    finally:
+        timer.join()
+        other.close()
