@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import serial
@@ -39,7 +40,8 @@ BAUD = 921_600
 READ_SECONDS = 0.02
 """The longest wait for bytes, and so for timers, and for commands where cancel_read is missing."""
 CHUNK = 4096
-WRITE_SECONDS = 0.5
+WRITE_SECONDS = 2.0
+"""A busy machine may hold a reader up for a second; a line that takes nothing longer is gone."""
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 2.0
 """Seconds between attempts to open the device, doubled from one to the other."""
@@ -79,9 +81,11 @@ class Telemetry:
 class Link:
     """`path` is a device, a pseudo-terminal or a URL of pyserial such as socket://host:port."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tap: Callable[[str, bytes], None] | None = None) -> None:
+        """`tap` is shown every piece that is read (`<`) or written (`>`), on the link's thread."""
         self.telemetry = Telemetry()
         self._path = path
+        self._tap = tap or (lambda direction, data: None)
         self._commands: deque[tuple[int, Command]] = deque()
         self._ids = itertools.count(1)
         self._own_ids: dict[int, int] = {}
@@ -163,8 +167,11 @@ class Link:
 
     def _turn(self, port: serial.SerialBase) -> None:
         if data := self._session.outgoing():
+            self._tap(">", data)
             port.write(data)
         received = port.read(min(CHUNK, port.in_waiting) or 1)
+        if received:
+            self._tap("<", received)
         now = time.monotonic()
         events = self._session.receive(received, now)
         self._submit(now)

@@ -93,6 +93,8 @@ NOT_GREETED = 5
 CHANNEL = 0
 ACTUATOR = 1
 """Kinds of description. Of an output, offset is the safe value and sigma the highest."""
+UNREAD = -32_768
+"""A sample's raw value where the sensor could not be read: never taken for a measurement."""
 MAX_DESCRIPTIONS = 64
 MAX_CHANNELS = 16
 

@@ -40,6 +40,9 @@ INPUTS = (
 BETA = 3950.0
 COLD_K = 298.15
 TABLE_SHIFT = 8
+LOWEST = -3000
+HIGHEST = 13_000
+"""Hundredths of °C: a thermistor that is broken or missing reads one of the ends."""
 
 
 def thermistor_table() -> list[int]:
@@ -127,11 +130,12 @@ class Hal:
                 pin.value(position >> bit & 1)
             raw = self._adc.read_u16()
             if steps is None:
-                rows[offset + channel] = self._temperatures[raw >> TABLE_SHIFT]
+                celsius = self._temperatures[raw >> TABLE_SHIFT]
+                rows[offset + channel] = celsius if LOWEST < celsius < HIGHEST else m.UNREAD
             else:
                 rows[offset + channel] = min(32_767, int(raw * VREF * steps / 65_535))
         self._cpu = rows[offset]
-        rows[offset + 3] = 0
+        rows[offset + 3] = m.UNREAD  # no sensor is wired to it
         rows[offset + 9] = self._speeds[0]
         rows[offset + 10] = self._speeds[1]
         rows[offset + 11] = self._duty[0]
@@ -143,9 +147,7 @@ class Hal:
         return schema.REFERENCE, int(REFERENCE_VOLTS * 10_000)
 
     def temperature(self) -> int | None:
-        """None when the sensor is broken or missing: it then reads one of the ends."""
-        cpu = self._cpu
-        return None if cpu is None or not -3000 < cpu < 13_000 else cpu
+        return None if self._cpu in (None, m.UNREAD) else self._cpu
 
     def fan_speed(self, fan: int) -> int | None:
         now = self.now_us()

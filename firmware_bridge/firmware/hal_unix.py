@@ -1,11 +1,12 @@
 """The hardware, simulated under MicroPython's unix port: the line is stdin and stdout, which must
 be a raw terminal with O_NONBLOCK set (firmware_bridge/simulation.py makes one).
 
-STEELYARD_BOARD_TEMPERATURE   the CPU's temperature over time: `0:45,5:85` (seconds, °C)
-STEELYARD_BOARD_BUTTON        when the button is pressed and for how long: `1.0:0.1` (seconds)
-STEELYARD_BOARD_STATE         file that stands for the flash; without it a reset forgets all
-STEELYARD_BOARD_SPEED         the board's seconds per second of the host
-STEELYARD_BOARD_OFF_MS        how long a power cycle keeps the host off
+STEELYARD_SIMULATED_TEMPERATURE   the CPU's temperature over time: `0:45,5:85` (seconds, °C)
+STEELYARD_SIMULATED_BUTTON        when the button is pressed and for how long: `1.0:0.1` (seconds)
+STEELYARD_SIMULATED_BROKEN        channels whose sensors cannot be read: `0,7`
+STEELYARD_SIMULATED_STATE         file that stands for the flash; without it a reset forgets all
+STEELYARD_SIMULATED_SPEED         the board's seconds per second of the host
+STEELYARD_SIMULATED_OFF_MS        how long a power cycle keeps the host off
 """
 
 import json
@@ -16,7 +17,7 @@ import time
 
 from firmware_bridge import messages as m
 from firmware_bridge.firmware.plant import Plant, parse_script
-from firmware_bridge.firmware.schema import FAN0, FAN1, REFERENCE
+from firmware_bridge.firmware.schema import CPU_TEMPERATURE, FAN0, FAN1, REFERENCE
 from firmware_bridge.firmware.watchdog import POWER_OFF_MS
 
 CHUNK = 512
@@ -28,12 +29,14 @@ class Hal:
 
     def __init__(self) -> None:
         self.alive = True
-        self.power_off_ms = int(os.getenv("STEELYARD_BOARD_OFF_MS") or POWER_OFF_MS)
-        self._speed = float(os.getenv("STEELYARD_BOARD_SPEED") or 1)
-        self._state = os.getenv("STEELYARD_BOARD_STATE")
-        self._presses = parse_script(os.getenv("STEELYARD_BOARD_BUTTON") or "-1:0")
-        script = parse_script(os.getenv("STEELYARD_BOARD_TEMPERATURE") or "0:45")
-        self._plant = Plant(script, self.random32())
+        self.power_off_ms = int(os.getenv("STEELYARD_SIMULATED_OFF_MS") or POWER_OFF_MS)
+        self._speed = float(os.getenv("STEELYARD_SIMULATED_SPEED") or 1)
+        self._state = os.getenv("STEELYARD_SIMULATED_STATE")
+        self._presses = parse_script(os.getenv("STEELYARD_SIMULATED_BUTTON") or "-1:0")
+        script = parse_script(os.getenv("STEELYARD_SIMULATED_TEMPERATURE") or "0:45")
+        broken = os.getenv("STEELYARD_SIMULATED_BROKEN") or ""
+        self._broken = [int(channel) for channel in broken.split(",") if channel]
+        self._plant = Plant(script, self.random32(), self._broken)
         self._last = time.ticks_us()
         self._elapsed = 0
         self._plant_us = 0
@@ -78,7 +81,7 @@ class Hal:
         seconds = self.now_us() / 1e6
         self._plant.down = self.button()
         self._plant.update(seconds)
-        return self._plant.temperature
+        return None if CPU_TEMPERATURE in self._broken else self._plant.temperature
 
     def fan_speed(self, fan: int) -> int | None:
         return int(self._plant.speed[fan])

@@ -3,6 +3,7 @@
 import array
 import math
 
+from firmware_bridge import messages as m
 from firmware_bridge.firmware import schema
 
 NOISE = 64
@@ -31,7 +32,9 @@ def at(points: list[tuple[float, float]], seconds: float) -> float:
 class Plant:
     """`update()` now and then; `sample()` for every sample."""
 
-    def __init__(self, temperatures: list[tuple[float, float]], seed: int) -> None:
+    def __init__(
+        self, temperatures: list[tuple[float, float]], seed: int, broken: list[int]
+    ) -> None:
         self.duty = [0, 0]
         self.relay = True
         self.down = False
@@ -39,6 +42,7 @@ class Plant:
         self.temperature = 0
         self.truth = 10_000
         self._script = temperatures
+        self._broken = broken
         self._row = array.array("h", [0] * len(schema.CHANNELS))
         self._noise = array.array("h", [0] * NOISE)
         self._at = seed & (NOISE - 1)
@@ -72,3 +76,5 @@ class Plant:
         for channel in range(schema.FAN0_SPEED):
             rows[offset + channel] += noise[(start + channel) & 63]
         rows[offset + schema.REFERENCE] += noise[(start + 11) & 63]
+        for channel in self._broken:
+            rows[offset + channel] = m.UNREAD

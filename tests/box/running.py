@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -38,16 +38,18 @@ class RunningBox:
 
     @classmethod
     @contextmanager
-    def start(cls, home: Path, **settings: object) -> Iterator[Self]:
+    def start(
+        cls, home: Path, *, arguments: Sequence[str] = (), **settings: object
+    ) -> Iterator[Self]:
         """`settings` are tables of the configuration, e.g. engine={"context": 512}; they are laid
-        over `SMALL`, key by key."""
+        over `SMALL`, key by key. `arguments`: more of `steelyard serve`'s options."""
         home.mkdir(parents=True, exist_ok=True)
         config = home / "steelyard.toml"
         config.write_text(_toml(_merged(settings)))
         log_path = home / "log"
         with open(log_path, "wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "appliance", "serve", "--config", str(config)],
+                [sys.executable, "-m", "appliance", "serve", "--config", str(config), *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(home / "state")},

@@ -84,7 +84,7 @@ def only(events: list[Event], kind: type[T]) -> list[T]:
 @contextmanager
 def board_and_host(**settings: str) -> Iterator[tuple[Simulation, Host]]:
     """The real firmware and a host that has greeted it."""
-    named = {f"STEELYARD_BOARD_{name.upper()}": value for name, value in settings.items()}
+    named = {f"STEELYARD_SIMULATED_{name.upper()}": value for name, value in settings.items()}
     with Simulation(named) as simulation:
         host = Host(simulation.path)
         try:

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from appliance.frames import Board as Told
 from appliance.frames import Live, Sensor
 from tui import figures
 from tui.lines import Line, columns, fill, line, paint, wrap
 from tui.screen import Effect, Go, Hint, Screen
+from tui.screens.board_lines import told
 from tui.view import View
 
 _WIDTHS = (16, 10, 10, 10)
@@ -82,14 +84,13 @@ def _table(view: View, live: Live) -> list[Line]:
     words = view.words
     titles = (words("board.sensor"), words("board.reading"), words("board.band"), "")
     head = (*paint(columns(titles, _WIDTHS, "<><<"), "bold"), *line(f" {words('board.past')}"))
-    state = words.or_else(f"board.state_{live.board_state}", view.foreign(live.board_state))
     rows = [_row(view, live, reading) for reading in READINGS]
     sensors = [_sensor(view, sensor) for sensor in _sensors(view)]
     return [
         head,
         *rows,
         (),
-        line(words("board.board", state)),
+        *told(view, view.state.board if view.state is not None else Told(state=live.board_state)),
         *([(), *sensors] if sensors else []),
     ]
 
@@ -108,7 +109,7 @@ def _sensor(view: View, sensor: Sensor) -> Line:
         figures.with_unit(value, view.foreign(sensor.unit)),
         figures.bounds(sensor.lo, sensor.hi),
     )
-    about = view.foreign(f"{sensor.source} {sensor.why}".strip())
+    about = view.foreign(" ".join(filter(None, (sensor.source, sensor.drift, sensor.why))))
     row = (*columns(texts, _SENSOR_WIDTHS, "<><"), *line(f" {about}"))
     return paint(row, "bold") if figures.outside(value, sensor.lo, sensor.hi) else row
 

@@ -1,0 +1,1 @@
+"""The board in the daemon: fed by proven progress, heard, and told of in snapshots."""

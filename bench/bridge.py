@@ -1,0 +1,156 @@
+"""`python -m bench.bridge`: the line to the board, with the real firmware on a pseudo-terminal.
+
+16 channels at 1 kHz for a minute: samples lost (by their absolute index), round trips of commands,
+frames refused, and what both ends take of a core. Figures are this machine's; the goal that counts
+anywhere is that nothing is lost.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from appliance.board.service import BoardService
+from appliance.board.snapshot import BoardSnapshot
+from appliance.config import BoardConfig
+from appliance.snapshot import EngineSnapshot
+from bench import machine
+from firmware_bridge.commands import Ping, Stream
+from firmware_bridge.events import Done, Samples
+from firmware_bridge.link import Link
+from firmware_bridge.simulation import Simulation
+
+PING_EVERY_S = 0.05
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench.bridge", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(argv)
+    found: dict[str, Any] = {
+        "benchmark": "bridge",
+        "machine": machine.facts(),
+        "line": line(options.seconds),
+        "service": service(options.seconds),
+    }
+    _print(found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0 if found["line"]["lost"] == 0 else 1
+
+
+def line(seconds: float) -> dict[str, Any]:
+    """The link alone, with commands at 20 a second."""
+    with Simulation() as board:
+        link = Link(board.path)
+        link.start()
+        try:
+            _until(lambda: link.telemetry.state == "ready")
+            link.send(Stream(True))
+            _until(lambda: link.telemetry.counters.samples > 0)
+            return _measured(link, board.process.pid, seconds)
+        finally:
+            link.stop()
+
+
+def _measured(link: Link, firmware: int, seconds: float) -> dict[str, Any]:
+    link.take_events()
+    before, begun = link.telemetry.counters, time.monotonic()
+    host, board = time.process_time(), _cpu_s(firmware)
+    trips: list[float] = []
+    frames = 0
+    while time.monotonic() - begun < seconds:
+        link.send(Ping(b"bench"))
+        time.sleep(PING_EVERY_S)
+        for event in link.take_events():
+            frames += isinstance(event, Samples)
+            if isinstance(event, Done):
+                trips.append(event.round_trip)
+    took, after = time.monotonic() - begun, link.telemetry.counters
+    trips.sort()
+    return {
+        "seconds": round(took, 1),
+        "samples_per_s": round((after.samples - before.samples) / took, 1),
+        "frames_per_s": round(frames / took, 1),
+        "lost": after.lost - before.lost,
+        "bad_frames": after.bad - before.bad,
+        "commands": len(trips),
+        "rtt_p50_ms": round(1000 * trips[len(trips) // 2], 2),
+        "rtt_p99_ms": round(1000 * trips[len(trips) * 99 // 100], 2),
+        "rtt_max_ms": round(1000 * trips[-1], 2),
+        "host_cpu_pct": round(100 * (time.process_time() - host) / took, 2),
+        "firmware_cpu_pct": round(100 * (_cpu_s(firmware) - board) / took, 2),
+    }
+
+
+def service(seconds: float) -> dict[str, Any]:
+    """The whole service of the daemon: link, sensors, corrections, heartbeats."""
+
+    def proving() -> EngineSnapshot:
+        return EngineSnapshot(state="ready", last_progress=time.monotonic())
+
+    with Simulation() as board:
+        keeper = BoardService(BoardConfig(), device=board.path, engine=proving)
+        keeper.start(lambda told: None)
+        try:
+            _until(lambda: keeper.snapshot.state == "armed")
+            begun, host = time.monotonic(), time.process_time()
+            left: list[float] = []
+            off: list[tuple[float, float]] = []
+            while time.monotonic() - begun < seconds:
+                time.sleep(PING_EVERY_S)
+                _note(keeper.snapshot, left, off)
+            took = time.monotonic() - begun
+            cpu = time.process_time() - host
+        finally:
+            keeper.stop()
+    return {
+        "host_cpu_pct": round(100 * cpu / took, 2),
+        "left_ms_min": round(min(left)),
+        "reference_rms_uv_raw": _rms([raw for raw, _ in off]),
+        "reference_rms_uv_corrected": _rms([value for _, value in off]),
+        "unfed": keeper.snapshot.unfed,
+    }
+
+
+def _note(board: BoardSnapshot, left: list[float], off: list[tuple[float, float]]) -> None:
+    remaining = board.left_ms(time.monotonic())
+    if remaining is not None:
+        left.append(remaining)
+    for one in board.readings:
+        if one.name == "reference" and one.raw is not None and one.value is not None:
+            off.append((one.raw - 1.0, one.value - 1.0))
+
+
+def _rms(volts: list[float]) -> float:
+    return round(1e6 * math.sqrt(sum(v * v for v in volts) / len(volts)), 1)
+
+
+def _until(condition: Any, patience_s: float = 20.0) -> None:
+    end = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit("the simulated board did not answer: is micropython installed?")
+        time.sleep(0.02)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _print(found: dict[str, Any]) -> None:
+    for part in ("line", "service"):
+        print(part)
+        for name, value in found[part].items():
+            print(f"  {name:28} {value}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
