@@ -1,9 +1,14 @@
 """From the configuration to the parts of the box."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from appliance.accounts.keys import FILE_NAME
 from appliance.config import Config
 from appliance.engine.messages import Load
+from appliance.forecast.forecaster import Forecaster, Served
+from appliance.forecasts import Forecasts
+from appliance.ledger.lengths import Past, read_past
 from appliance.models import ModelFile
 from appliance.prepare.client import Preparer
 from appliance.prepare.messages import PrepareLimits
@@ -68,3 +73,23 @@ def preparer_of(config: Config, model: ModelFile) -> Preparer:
         # The packaged model answers better without the system prompt in its own template.
         model.chat_template or (CHATML if model.packaged else None),
     )
+
+
+REMEMBERED = 4096
+"""Final rows of the ledger that the forecaster reads again at start."""
+
+
+def forecasts_of(config: Config, model: ModelFile, *, remembers: bool) -> Forecasts:
+    """Forecasts as configured. `remembers`: there is a ledger to read."""
+    settings, state_dir = config.forecast, config.server.state_dir
+    if not settings.enabled:
+        return Forecasts()
+
+    def make() -> Forecaster:
+        served = Served(model.name, model.sha256, model.path, state_dir)
+        return Forecaster.open(served, providers=settings.providers, precision=settings.precision)
+
+    def past() -> Iterator[Past]:
+        return read_past(state_dir / FILE_NAME, model.sha256, REMEMBERED)
+
+    return Forecasts(make, past if remembers else lambda: iter(()))

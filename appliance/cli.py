@@ -12,11 +12,14 @@ import click
 
 from appliance import __version__
 from appliance.commands.audit import audit_group
+from appliance.commands.calibrate import calibrate_group
 from appliance.commands.configured import config_option
 from appliance.commands.cost import cost_group
+from appliance.commands.forecast import forecast_command
 from appliance.commands.keys import keys_group, tenants_group
 from appliance.commands.requests import NotDone, requests_group
 from appliance.commands.status import status_command
+from appliance.commands.study import study_group
 from appliance.commands.tls import tls_group
 from appliance.commands.tui import tui_command
 from appliance.commands.usage import usage_command
@@ -134,13 +137,18 @@ def _keys(config: "Config") -> "KeyStore":
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="TCP port.")
 @click.option("--model", help="GGUF file to serve.")
-def serve_command(file: Path | None, host: str | None, port: int | None, model: str | None) -> int:
+@click.option(
+    "--simulate-board", is_flag=True, help="Run the board's firmware here, in place of a board."
+)
+def serve_command(
+    file: Path | None, host: str | None, port: int | None, model: str | None, simulate_board: bool
+) -> int:
     """Run the box until SIGTERM."""
     config = _load(file, server__host=host, server__port=port, model__path=model)
     _refuse_open_box(config, _keys(config))
     from appliance.daemon import serve
 
-    return serve(config)
+    return serve(config, simulate_board=simulate_board)
 
 
 def _refuse_open_box(config: "Config", keys: "KeyStore") -> None:
@@ -163,7 +171,7 @@ def _refuse_open_box(config: "Config", keys: "KeyStore") -> None:
 def selftest_command(file: Path | None, model: str | None) -> int:
     """Load the model in a child process and prove one decode."""
     config = _load(file, model__path=model)
-    from appliance.daemon import selftest
+    from appliance.selftest import selftest
 
     return selftest(config)
 
@@ -206,11 +214,14 @@ def config_docs(target: Path) -> None:
 
 
 steelyard.add_command(audit_group)
+steelyard.add_command(calibrate_group)
 steelyard.add_command(cost_group)
+steelyard.add_command(forecast_command)
 steelyard.add_command(keys_group)
 steelyard.add_command(tenants_group)
 steelyard.add_command(usage_command)
 steelyard.add_command(requests_group)
 steelyard.add_command(status_command)
+steelyard.add_command(study_group)
 steelyard.add_command(tls_group)
 steelyard.add_command(tui_command)

@@ -6,7 +6,6 @@ gets an error event; then the sockets close and the children end. A second signa
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import logging
 import math
@@ -15,8 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -27,12 +25,17 @@ from appliance.accounts.cost import Costing, PrefillPace, Rates
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.accounts.usage import quotas_of
 from appliance.admission import Admission
+from appliance.alone import CannotServe, only_daemon
 from appliance.api.app import create_app
 from appliance.api.box import Box
 from appliance.api.connections import watch_peers
 from appliance.api.protocol import bounded
-from appliance.assembly import preparer_of, supervisor_of
+from appliance.assembly import forecasts_of, preparer_of, supervisor_of
 from appliance.banner import banner, base_url
+from appliance.board.duty import Duty
+from appliance.board.reader import BoardReader
+from appliance.board.service import BoardService
+from appliance.board.simulated import simulated
 from appliance.config import Config, is_loopback
 from appliance.errors import Unavailable
 from appliance.ledger.books import Books, Identity, boot_id, texts_of
@@ -43,10 +46,12 @@ from appliance.models import ModelFile, check
 from appliance.observe import logs
 from appliance.observe.hostsensors import HostSensors, readers_of_machine
 from appliance.observe.metrics import Metrics
+from appliance.observe.readings import Reader
 from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
 from appliance.supervisor import EngineCannotStart
 from appliance.tls import TlsError, TlsState, in_clear, tls_on
+from appliance.trim import be_frugal, trim
 
 _log = logging.getLogger(__name__)
 
@@ -55,79 +60,25 @@ GAVE_UP = 70
 """The engine cannot be kept alive: non-zero, so that systemd restarts the daemon."""
 _DRAIN_STEP_S = 0.05
 _CLOSE_S = 5.0
+_FORECASTER_S = 10.0
+"""Seconds that the box waits for its forecaster once the engine is ready."""
 SAME_SIGNAL_S = 0.5
 
 
-class CannotServe(Exception):
-    """The daemon cannot start; the message is for the operator."""
-
-
-def serve(config: Config) -> int:
+def serve(config: Config, *, simulate_board: bool = False) -> int:
     """Runs the box until SIGTERM, SIGINT or the engine's end; returns the exit status. Raises
     BadModel and KeysError before anything is started."""
+    be_frugal()
     stop_logs = logs.configure(config.logging)
     try:
-        with _only_daemon(config.server.state_dir):
+        with only_daemon(config.server.state_dir), simulated(simulate_board) as device:
             model = check(config)
-            return uvloop.run(Daemon(config, model).run())
+            return uvloop.run(Daemon(config, model, device).run())
     except (CannotServe, EngineCannotStart, LedgerError, PrepareError, TlsError) as error:
         _log.critical("cannot serve: %s", error)
         return FAILED
     finally:
         stop_logs()
-
-
-def selftest(config: Config) -> int:
-    """Loads the model in a child and proves one decode; prints what came of it."""
-    config.server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    model = check(config)
-    return asyncio.run(_selftest(config, model))
-
-
-async def _selftest(config: Config, model: ModelFile) -> int:
-    supervisor = supervisor_of(config, model)
-    try:
-        await supervisor.start()
-    except EngineCannotStart as error:
-        print(f"failed: {error}")
-        return FAILED
-    ready = supervisor.snapshot.ready
-    await supervisor.stop()
-    assert ready is not None
-    print(
-        f"ok: {model.name} ({ready.model_desc}) loaded and decoded in {ready.load_seconds:.1f} s, "
-        f"{ready.layers_offloaded} of {ready.n_layers} layers on a GPU"
-    )
-    for reason in ready.degraded:
-        print(f"degraded: {reason}")
-    return 0
-
-
-@contextlib.contextmanager
-def _only_daemon(state_dir: Path) -> Iterator[None]:
-    """Two daemons on one state directory would both write its files."""
-    with _writable(state_dir / "daemon.lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CannotServe(
-                f"another steelyard serve uses {state_dir}: stop it, or give this one its own "
-                "server.state_dir"
-            ) from None
-        yield
-
-
-def _writable(path: Path) -> IO[str]:
-    """The file, made if missing. Raises CannotServe."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return open(path, "w", encoding="utf-8")
-    except OSError as error:
-        raise CannotServe(
-            f"{path} cannot be written ({error.strerror}), and so nothing can in server.state_dir: "
-            "check the directory's owner and permissions, and whether its file system is mounted "
-            "read-only (after a disk error Linux does that by itself; see `dmesg`)"
-        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -141,7 +92,8 @@ class _Server(uvicorn.Server):
 class Daemon:
     """One run of the box. Belongs to one event loop."""
 
-    def __init__(self, config: Config, model: ModelFile) -> None:
+    def __init__(self, config: Config, model: ModelFile, board_device: str = "") -> None:
+        """`board_device`: the line of a simulated board, in place of the configured one."""
         self._config = config
         self._model = model
         self._keys = KeyStore(config.server.state_dir / FILE_NAME)
@@ -159,8 +111,19 @@ class Daemon:
             max_running=config.engine.max_sequences,
         )
         self._books: Books | None = None
-        readers = readers_of_machine() if config.sensors.enabled else ()
+        readers: tuple[Reader, ...] = readers_of_machine() if config.sensors.enabled else ()
+        self._board = BoardService(
+            config.board,
+            device=board_device,
+            simulated=bool(board_device),
+            restart_s=config.engine.start_timeout_s,
+            engine=lambda: self._supervisor.snapshot,
+            slow=self._slow,
+        )
+        if self._board.snapshot.device:
+            readers = (*readers, BoardReader(lambda: self._board.snapshot))
         self._sensors = HostSensors(readers, poll_s=config.sensors.poll_s)
+        self._forecasts = forecasts_of(config, model, remembers=self._accounting is not None)
         self._signals = 0
         self._last_signal = -math.inf
         self._told = asyncio.Event()
@@ -178,6 +141,7 @@ class Daemon:
                 self._accounting.keep(lambda: self._supervisor.snapshot.pid)
             server, serving = await self._start_http(listener)
             self._sensors.start(self._load)
+            self._start_board()
             await self._announce(listener)
             if self._tls is not None:
                 self._watching = asyncio.create_task(self._tls.watch(), name="tls")
@@ -189,6 +153,8 @@ class Daemon:
         finally:
             listener.close()
             self._sensors.stop()
+            await asyncio.to_thread(self._board.stop)
+            await self._forecasts.close()
             if self._watching is not None:
                 self._watching.cancel()
             await self._preparer.stop()
@@ -234,6 +200,7 @@ class Daemon:
     async def _start_children(self) -> bool:
         """False when told to stop before they were ready: a large model takes minutes."""
         self._take_signals()
+        self._forecasts.start()
         self._supervisor.on_give_up = self._on_give_up
         starting = asyncio.gather(
             self._supervisor.start(), self._preparer.start(), return_exceptions=True
@@ -242,6 +209,8 @@ class Daemon:
             for failure in starting.result():
                 if failure is not None:
                     raise failure  # the engine's first: it knows best what is wrong with a model
+            if not await self._forecasts.opened(_FORECASTER_S):
+                _log.warning("the forecaster opens slowly: till it is there, estimates are rough")
             return True
         _log.warning("told to stop before the box was ready")
         starting.cancel()
@@ -253,6 +222,8 @@ class Daemon:
     ) -> tuple[uvicorn.Server, asyncio.Task[None]]:
         app = create_app(self._box())
         self._end_feed = app.state.feed.end
+        calibrating = app.state.feed.watch.calibrating
+        calibrating.url, calibrating.cacert = self._address(listener)
         server = _Server(
             uvicorn.Config(
                 app,
@@ -276,6 +247,13 @@ class Daemon:
             raise CannotServe("the HTTP server did not start: see the log above")
         return server, serving
 
+    def _address(self, listener: socket.socket) -> tuple[str, str]:
+        """Where we can be asked, and the file that proves it is us."""
+        host, port = self._config.server.host, listener.getsockname()[1]
+        if self._tls is None:
+            return base_url(host, port), ""
+        return base_url(self._tls.name_for(host), port, tls=True), str(self._tls.ca or "")
+
     def _box(self) -> Box:
         build = self._build
         ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
@@ -297,6 +275,7 @@ class Daemon:
             ledger=lambda: ledger.snapshot,
             certificate_s=self._tls.seconds_left if self._tls else None,
             sensors=self._sensors,
+            forecasts=self._forecasts,
         )
         return Box(
             config=self._config,
@@ -310,11 +289,24 @@ class Daemon:
             books=self._books,
             tls=self._tls,
             sensors=self._sensors,
+            board=lambda: self._board.snapshot,
+            forecasts=self._forecasts,
             quotas=quotas_of(self._keys.path),
             started_at=time.time(),
             version=__version__,
             llama_commit=build.llama_commit,
         )
+
+    def _slow(self, on: bool) -> None:
+        """On the board's thread."""
+        self._loop.call_soon_threadsafe(self._supervisor.slow, on)
+
+    def _start_board(self) -> None:
+        """Its duty begins when there is something to watch."""
+        ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
+        duty = Duty(self._admission, note=ledger.act, stop=self._told.set)
+        self._loop = asyncio.get_running_loop()
+        self._board.start(lambda told: self._loop.call_soon_threadsafe(duty.hear, told))
 
     def _load(self) -> tuple[int, bool]:
         """For the sensors: device time so far, and whether requests run."""
@@ -331,17 +323,18 @@ class Daemon:
 
     async def _announce(self, listener: socket.socket) -> None:
         """Ready: the first admin key is made only now, so that a failed start cannot lose it."""
-        host, port = self._config.server.host, listener.getsockname()[1]
+        host = self._config.server.host
         secret = await asyncio.to_thread(self._keys.create_first)
         open_box = self._config.auth.loopback_open and is_loopback(host) and self._keys.empty
         tls, warning = self._tls, in_clear(self._config)
-        url = base_url(tls.name_for(host), port, tls=True) if tls else base_url(host, port)
+        url, _ = self._address(listener)
         ca, name = tls.ca if tls else None, self._model.name
         print(
             banner(url, secret, name, key_needed=not open_box, ca=ca, warning=warning), flush=True
         )
         if warning:
             _log.warning("%s", warning)
+        trim()
         notify(f"READY=1\nSTATUS=serving {self._model.name} at {url}")
         _log.info("ready: serving %s at %s", self._model.name, url)
 

@@ -233,6 +233,94 @@ class Sensor(msgspec.Struct, frozen=True, kw_only=True):
     sigma: float | None = None
     why: str = ""
     """Why it is unknown, and what to do."""
+    drift: str = ""
+    """How far its own references bear: ok, sparse, holdover; empty: it has none."""
+    off: float | None = None
+    """What was taken off the raw value, in `unit`."""
+    resid: tuple[float | None, ...] = ()
+    """The newest 64 raw values minus the truth; None: no reference came with it."""
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What the board drives."""
+
+    name: str
+    now_pct: float | None = None
+    safe_pct: float | None = None
+    """Where it goes by itself when the host is silent."""
+
+
+class BoardEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the board told."""
+
+    at_ms: int
+    code: str
+    argument: int
+
+
+class BoardLink(msgspec.Struct, frozen=True, kw_only=True):
+    """How the line to the board does, since the daemon began."""
+
+    samples: int
+    lost: int
+    bad: int
+    retries: int
+    resets: int
+    power_cycles: int
+    rtt_p50_ms: float | None = None
+    rtt_p99_ms: float | None = None
+    clock_ppm: float | None = None
+
+
+class Board(msgspec.Struct, frozen=True, kw_only=True):
+    """The microcontroller that watches the box."""
+
+    state: str
+    """none, lost, greeting, unusable, watching, armed, warned, latched."""
+    device: str = ""
+    simulated: bool = False
+    problem: str = ""
+    firmware: str = ""
+    uid: str = ""
+    reset_cause: str = ""
+    timeout_ms: int = 0
+    unfed: int = 0
+    """Heartbeats that the board did not take."""
+    slowed: bool = False
+    """The engine does less per step because the CPU is hot."""
+    outputs: tuple[Output, ...] = ()
+    events: tuple[BoardEvent, ...] = ()
+    link: BoardLink | None = None
+
+
+class Forecaster(msgspec.Struct, frozen=True, kw_only=True):
+    """What forecasts, and how well."""
+
+    version: str = ""
+    """Empty: none for this model, or none at all."""
+    state: str
+    """ok, global, uncalibrated, off."""
+    provider: str = ""
+    precision: str = ""
+    encoder: str = ""
+    skill: float | None = None
+    """Share of the gap between the global median and the noise floor that it closes, as measured
+    when it was made."""
+    coverage_pct: float | None = None
+    """Of the newest answers, those within their 90 % bound."""
+    pinball_tok: float | None = None
+    bias: float | None = None
+    """Natural logarithm of the factor that lengths are multiplied by now."""
+    encode_p50_ms: float | None = None
+    encode_p99_ms: float | None = None
+    answer_p50_ms: float | None = None
+    answer_p99_ms: float | None = None
+    answered: int = 0
+    observed: int = 0
+    failed: int = 0
+    neighbours: int = 0
+    problem: str = ""
+    """Why the state is not ok, and what to do."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
@@ -249,6 +337,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     settings: dict[str, str] = {}
     """What the box runs with, as `section.key`; never a secret."""
     sensors: tuple[Sensor, ...] = ()
+    forecaster: Forecaster | None = None
+    board: Board = Board(state="none")
 
 
 Frame = Live | Rows | State

@@ -27,6 +27,8 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     last_failure: str = ""
     rss_bytes: int = 0
     paused: bool = False
+    slowed: bool = False
+    """It was told to compute less, because the machine is hot."""
     retry_at: float = 0.0
     """When the next start is due, in state `backoff`."""
 

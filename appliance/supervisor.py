@@ -27,6 +27,7 @@ from appliance.engine.messages import (
     Ready,
     Report,
     Shutdown,
+    Slow,
     Stats,
     Submit,
 )
@@ -111,6 +112,13 @@ class Supervisor:
         """Holds or releases the queue; what runs goes on."""
         self.snapshot = replace(self.snapshot, paused=on)
         self._send(Pause(on))
+
+    def slow(self, on: bool) -> None:
+        """The machine is hot: compute less, till it is not."""
+        if on != self.snapshot.slowed:
+            _log.warning("the engine %s", "computes less: it is hot" if on else "is fast again")
+            self.snapshot = replace(self.snapshot, slowed=on)
+            self._send(Slow(on))
 
     async def restart(self, reason: str) -> None:
         """A restart that an operator asked for: does not count as a death."""
@@ -266,6 +274,8 @@ class Supervisor:
         )
         if self.snapshot.paused:
             self._send(Pause(True))
+        if self.snapshot.slowed:
+            self._send(Slow(True))
         for (
             ticket
         ) in self._tickets.open.values():  # those that wait, in the order in which they came
@@ -361,7 +371,7 @@ class Supervisor:
             self.snapshot, stats=accumulate(self._past, stats), last_progress=now
         )
 
-    def _send(self, command: Submit | Cancel | Ping | Pause) -> None:
+    def _send(self, command: Submit | Cancel | Ping | Pause | Slow) -> None:
         if self._child is not None:
             self._child.send(command)
 

@@ -47,6 +47,14 @@ class _Progress(msgspec.Struct):
     processed: int
 
 
+class Forecast(msgspec.Struct, frozen=True):
+    """Tokens that the answer is expected to have at its end."""
+
+    p10: int
+    p50: int
+    p90: int
+
+
 class _Error(msgspec.Struct):
     message: str
     code: str | int | None = None
@@ -60,6 +68,7 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     timings: _Timings | None = None
     prompt_progress: _Progress | None = None
+    forecast: Forecast | None = None
     prompt_token_ids: list[int] = msgspec.field(default_factory=list)
     digest: str = msgspec.field(default="", name="X-Token-Diff-SHA256")
     error: _Error | None = None
@@ -83,6 +92,10 @@ class Exchange:
     prompt_tok: int | None = None
     cached_tok: int = 0
     answer_tok: int | None = None
+    foretold: Forecast | None = None
+    """Before the answer began; None: the box tells none."""
+    forecast: Forecast | None = None
+    """As it was refined last."""
     ttft_ms: float | None = None
     """As the box measured it: waiting in the queue and reading the prompt."""
     total_ms: float | None = None
@@ -153,6 +166,9 @@ class Exchange:
         self.digest = event.digest or self.digest
         if (progress := event.prompt_progress) is not None:
             self.phase, self.read_tok = "reading", (progress.processed, progress.total)
+        if event.forecast is not None:
+            self.foretold = self.foretold or event.forecast
+            self.forecast = event.forecast
         if (timings := event.timings) is not None:
             self.ttft_ms = timings.queue_ms + timings.prompt_ms
             self.total_ms = self.ttft_ms + timings.predicted_ms

@@ -92,6 +92,21 @@ class ToolCall(msgspec.Struct):
     type: Literal["function"] | UnsetType = UNSET
 
 
+class Expected(msgspec.Struct, frozen=True):
+    """Tokens that there are, and that are expected at the end (quantiles)."""
+
+    generated: int
+    p10: int
+    p50: int
+    p90: int
+    index: int | UnsetType = UNSET
+    """In a chunk: of this choice."""
+
+
+Signal = tuple[int, float, float, float]
+"""Tokens generated, end-of-generation margin, entropy and log-probability: `messages.Signals`."""
+
+
 class Message(msgspec.Struct):
     role: Literal["assistant"]
     content: str | None
@@ -105,6 +120,7 @@ class Choice(msgspec.Struct):
     finish_reason: FinishReason
     logprobs: Logprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
+    signals: list[Signal] | UnsetType = UNSET
 
 
 class Delta(msgspec.Struct):
@@ -119,6 +135,7 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: FinishReason | None = None
     logprobs: Logprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
+    signals: list[Signal] | UnsetType = UNSET
 
 
 class LegacyLogprobs(msgspec.Struct):
@@ -136,6 +153,7 @@ class TextChoice(msgspec.Struct):
     finish_reason: FinishReason | None = None
     logprobs: LegacyLogprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
+    signals: list[Signal] | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct):
@@ -153,6 +171,9 @@ class Answer(msgspec.Struct):
     metadata: Mapping[str, str] | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_progress: Progress | UnsetType = UNSET
+    forecast: Expected | UnsetType = UNSET
+    """In a chunk: of one choice, as it has just changed. In a whole answer: of all its choices
+    together, as it was before they ran."""
     digest: str | UnsetType = msgspec.field(default=UNSET, name=DIGEST)
     """Of the choice that ends with this chunk; of all, comma-separated, beside `usage`."""
 

@@ -15,12 +15,14 @@ from appliance.api.passes import Pass
 from appliance.api.ports import Ticket
 from appliance.api.trace import Trace
 from appliance.engine.journal import SEGMENT_RECORDS
-from appliance.engine.messages import Submit
+from appliance.engine.messages import Signals, Submit
 from appliance.errors import ApiError, Unavailable
+from appliance.forecast.question import Question
 from appliance.ledger.books import Caller, unavailable, until_durable
-from appliance.ledger.entry import Entry
+from appliance.ledger.entry import Entry, unforeseen
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import RequestRow
+from appliance.outlook import Outlook, Watched
 from appliance.snapshot import EngineSnapshot
 
 JOURNAL_LOW = SEGMENT_RECORDS // 2
@@ -31,6 +33,8 @@ JOURNAL_LOW = SEGMENT_RECORDS // 2
 class _Boarded:
     tickets: list[Ticket] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    outlooks: list[Outlook] = field(default_factory=list)
+    signals: list[list[Signals]] = field(default_factory=list)
 
 
 def pass_of(trace: Trace) -> Pass:
@@ -61,23 +65,44 @@ async def board(
     *,
     tier: str,
     allowed_s: float | None,
+    questions: Sequence[Question] = (),
+    keep_signals: bool = False,
 ) -> Flight:
     """The flight of these submissions. Raises Overloaded or Unavailable; nothing is left in the
-    engine then. `allowed_s`: the time that the request may take, if bounded."""
+    engine then. `allowed_s`: the time that the request may take, if bounded. `questions`: what is
+    to be forecast, one a submission; none where nothing is. `keep_signals`: for the answer."""
     _check_accountable(box)
     boarded, quota = _Boarded(), pass_of(trace)
     quota.enter([len(submit.prompt) for submit in submits], tier)
     try:
         for part, (submit, text) in enumerate(zip(submits, texts, strict=True)):
             box.admission.admit(len(submit.prompt), submit.max_tokens * submit.n, allowed_s)
-            _submit(box, trace, boarded, submit, text, tier, part, len(submits))
+            outlook = _outlook(box, boarded, submit, questions[part : part + 1])
+            _submit(box, trace, boarded, submit, text, tier, part, len(submits), outlook)
+            if keep_signals:
+                boarded.signals.append(_kept(boarded.tickets[-1]))
+        # The engine has its work by now: forecasts are made beside it.
+        for outlook, question in zip(boarded.outlooks, questions, strict=False):
+            box.forecasts.begin(outlook, question)
         await until_durable(boarded.entries)
     except BaseException:
         quota.cut(len(boarded.entries))
         for ticket in boarded.tickets:
             ticket.cancel(by="box")
         raise
-    return Flight(boarded.tickets, trace, box.metrics)
+    flight = Flight(boarded.tickets, trace, box.metrics, boarded.outlooks)
+    flight.signals = boarded.signals
+    return flight
+
+
+def _outlook(
+    box: Box, boarded: _Boarded, submit: Submit, questions: Sequence[Question]
+) -> Outlook | None:
+    """What is foreseen of a submission; None where nothing is to be."""
+    if not questions or not box.forecasts.enabled:
+        return None
+    boarded.outlooks.append(box.forecasts.outlook(questions[0], submit.n))
+    return boarded.outlooks[-1]
 
 
 def _submit(
@@ -89,6 +114,7 @@ def _submit(
     tier: str,
     part: int,
     parts: int,
+    outlook: Outlook | None,
 ) -> None:
     submit = box.books.number(submit, trace.key_id)
     caller = caller_of(trace, trace.route)
@@ -99,23 +125,46 @@ def _submit(
         prompt_text=text,
         part=part,
         parts=parts,
-        on_close=lambda row: _closed(box, trace, row),
+        on_close=lambda row: _closed(box, trace, row, outlook),
+        forecast=outlook.row if outlook is not None else unforeseen,
     )
     trace.admitted = True
-    box.aboard[submit.id] = Aboard(trace.key_name, trace.tenant, trace.scenario, tier)
+    box.aboard[submit.id] = Aboard(trace.key_name, trace.tenant, trace.scenario, tier, outlook)
     boarded.entries.append(entry)
+    account = pass_of(trace).metered(entry, part)
     try:
-        boarded.tickets.append(box.supervisor.submit(submit, pass_of(trace).metered(entry, part)))
+        if outlook is None:
+            boarded.tickets.append(box.supervisor.submit(submit, account))
+        else:
+            ticket = box.supervisor.submit(submit, Watched(account, outlook))
+            ticket.on_signal = outlook.signal
+            boarded.tickets.append(ticket)
     except ApiError as error:
         entry.failed(error)
         entry.settle(None)
         raise
 
 
-def _closed(box: Box, trace: Trace, row: RequestRow) -> None:
+def _kept(ticket: Ticket) -> list[Signals]:
+    """Where the ticket's signals are kept from now on."""
+    kept: list[Signals] = []
+    hears = ticket.on_signal
+
+    def keep(signal: Signals) -> None:
+        kept.append(signal)
+        if hears is not None:
+            hears(signal)
+
+    ticket.on_signal = keep
+    return kept
+
+
+def _closed(box: Box, trace: Trace, row: RequestRow, outlook: Outlook | None) -> None:
     """A final row was made: what else counts it."""
     pass_of(trace).closed(row)
     box.aboard.pop(row.id, None)
+    if outlook is not None:
+        box.forecasts.ended(outlook, row)
     box.metrics.pulse.close(row.outcome, row.completion_tokens, time.monotonic())
     if row.costs is not None:
         box.metrics.cost(row.model, row.tenant, row.costs)

@@ -1,5 +1,6 @@
 """What the HTTP interface stands on: put together by the daemon, read by every route."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -8,12 +9,15 @@ from appliance.accounts.keys import KeyStore
 from appliance.accounts.quotas import Quotas
 from appliance.api.idempotency import Answers
 from appliance.api.ports import Admission, Ledger, Supervisor
+from appliance.board.snapshot import BoardSnapshot
 from appliance.config import Config
 from appliance.forecast.encoder import Encoder
+from appliance.forecasts import Forecasts
 from appliance.ledger.books import Books
 from appliance.models import ModelFile
 from appliance.observe.hostsensors import HostSensors
 from appliance.observe.metrics import Metrics
+from appliance.outlook import Outlook
 from appliance.prepare.client import Preparer
 from appliance.tls import TlsState
 
@@ -26,6 +30,8 @@ class Aboard:
     tenant: str
     scenario: str
     tier: str
+    outlook: Outlook | None = None
+    """What is foreseen of it; None while forecasts are off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,9 @@ class Box:
     tls: TlsState | None = None
     encoder: Encoder = field(default_factory=Encoder)
     sensors: HostSensors = field(default_factory=HostSensors)
+    forecasts: Forecasts = field(default_factory=Forecasts)
+    board: Callable[[], BoardSnapshot] = BoardSnapshot
+    """What is known of the board now."""
     aboard: dict[str, Aboard] = field(default_factory=dict)
     """The live requests by id."""
 

@@ -28,24 +28,28 @@ async def chat_completions(request: Request) -> Response:
     box, trace = box_of(request), trace_of(request)
     shape, ignored = await read_shape(request, ChatRequest)
     resolve_model(box, shape.model)
-    terms = _terms(shape)
+    terms = terms_of(shape)
     check_bounds(box, shape, terms)
     trace.user = shape.user or ""
     prepared = await box.preparer.chat(job_of(shape))
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, [prepared])
-    headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
     talk = Talk(box, shape, prepared, flight)
+    headers = ignored_header(ignored)
     if shape.stream:
         writer = ChatWriter(talk)
+        headers |= await flight.headers()
         ping_s = box.config.server.sse_ping_s
         return EventStream(flight, writer, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
-    return json_response(talk.whole(gathered), {**headers, HEADER: talk.digests.all})
+    headers |= await flight.headers()  # first: the body tells the same forecast
+    body = talk.whole(gathered)
+    return json_response(body, {**headers, HEADER: talk.digests.all})
 
 
-def _terms(shape: ChatRequest) -> Terms:
+def terms_of(shape: ChatRequest) -> Terms:
+    """What the route decides."""
     return Terms(
         prefix="chatcmpl-",
         limit=shape.limit,
@@ -122,6 +126,8 @@ class Talk:
             found.metadata = self.shape.metadata
         if self.shape.return_token_ids:
             found.prompt_token_ids = self.prepared.prompt
+        if self.shape.return_forecast:
+            found.forecast = self.flight.expected()
         return found
 
     def _choice(self, gathered: Gathered) -> answers.Choice:
@@ -140,6 +146,7 @@ class Talk:
             finish_reason=reason,
             logprobs=Logprobs(gathered.logprobs) if self.shape.logprobs else None,
             token_ids=gathered.token_ids if self.shape.return_token_ids else UNSET,
+            signals=self.flight.signals_of(gathered.index),
         )
 
 
@@ -188,6 +195,8 @@ class ChatWriter:
         if self._first and self._talk.shape.metadata is not None:
             chunk.metadata = self._talk.shape.metadata
         self._first = False
+        if self._talk.shape.return_forecast:
+            chunk.forecast = self._talk.flight.news(choice)
         return event(chunk)
 
     def _chunks(
@@ -208,12 +217,15 @@ class ChatWriter:
                 chosen.logprobs = Logprobs(logprobs)
             if place == 0 and ids:
                 chosen.token_ids = ids
-            data += event(self._timed(self._talk.answer([chosen], chunk=True)))
+            data += event(self._dated(choice, self._talk.answer([chosen], chunk=True)))
         return data
 
-    def _timed(self, chunk: Answer) -> Answer:
+    def _dated(self, choice: int, chunk: Answer) -> Answer:
+        """With how things stand, as far as the request asks for that."""
         if self._talk.shape.timings_per_token:
             chunk.timings = self._talk.flight.timings_so_far()
+        if self._talk.shape.return_forecast:
+            chunk.forecast = self._talk.flight.news(choice)
         return chunk
 
     def finished(self, choice: int, end: Finished, logprobs: list[Logprob]) -> bytes:
@@ -223,7 +235,9 @@ class ChatWriter:
         data += self._chunks(choice, rest, logprobs, ())
         reason = finish_reason(end, reader is not None and reader.called)
         self._talk.flight.trace.outcome = reason
-        chunk = self._talk.answer([ChunkChoice(choice, answers.Delta(), reason)], chunk=True)
+        chosen = ChunkChoice(choice, answers.Delta(), reason)
+        chosen.signals = self._talk.flight.signals_of(choice)
+        chunk = self._talk.answer([chosen], chunk=True)
         chunk.digest = self._talk.digests.of(choice)
         if self._talk.flight.landed:
             chunk.timings = answers.timings_of(self._talk.flight.counts)

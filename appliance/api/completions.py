@@ -31,23 +31,27 @@ async def completions(request: Request) -> Response:
     box, trace = box_of(request), trace_of(request)
     shape, ignored = await read_shape(request, CompletionRequest)
     resolve_model(box, shape.model)
-    terms = _terms(shape)
+    terms = terms_of(shape)
     check_bounds(box, shape, terms)
     trace.user = shape.user or ""
     prepared = await prepare_prompts(box, shape, shape.prompt)
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, prepared)
-    headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
+    headers = ignored_header(ignored)
     text = Text(box, shape, prepared, flight)
     if shape.stream:
+        headers |= await flight.headers()
         ping_s = box.config.server.sse_ping_s
         return EventStream(flight, text, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
-    return json_response(text.whole(gathered), {**headers, HEADER: text.digests.all})
+    headers |= await flight.headers()  # first: the body tells the same forecast
+    body = text.whole(gathered)
+    return json_response(body, {**headers, HEADER: text.digests.all})
 
 
-def _terms(shape: CompletionRequest) -> Terms:
+def terms_of(shape: CompletionRequest) -> Terms:
+    """What the route decides."""
     logprobs = -1 if shape.logprobs is None else shape.logprobs
     return Terms(
         prefix="cmpl-",
@@ -122,6 +126,8 @@ class Text:
         found.usage = answers.usage_of(self._flight.counts)
         found.timings = answers.timings_of(self._flight.counts)
         self._once(found)
+        if self._shape.return_forecast:
+            found.forecast = self._flight.expected()
         return found
 
     def _choice(self, gathered: Gathered) -> TextChoice:
@@ -133,6 +139,7 @@ class Text:
             finish_reason=reason,
             logprobs=self._logprobs(gathered.index, gathered.logprobs),
             token_ids=gathered.token_ids if self._shape.return_token_ids else UNSET,
+            signals=self._flight.signals_of(gathered.index),
         )
 
     def _logprobs(self, choice: int, entries: Sequence[Logprob]) -> LegacyLogprobs | None:
@@ -172,6 +179,8 @@ class Text:
         self._once(chunk)
         if self._shape.timings_per_token:
             chunk.timings = self._flight.timings_so_far()
+        if self._shape.return_forecast:
+            chunk.forecast = self._flight.news(choice)
         return event(chunk)
 
     def finished(self, choice: int, end: Finished, logprobs: list[Logprob]) -> bytes:
@@ -179,6 +188,7 @@ class Text:
         chosen = TextChoice(choice, "", reason)
         if logprobs:
             chosen.logprobs = self._logprobs(choice, logprobs)
+        chosen.signals = self._flight.signals_of(choice)
         chunk = self._answer([chosen])
         chunk.digest = self.digests.of(choice)
         self._once(chunk)

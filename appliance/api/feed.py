@@ -100,6 +100,7 @@ class Feed:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         await self.watch.verifying.close()
+        await self.watch.calibrating.close()
 
     def listen(self, kinds: Collection[Kind]) -> Listener:
         """A new listener, which has a frame of each kind already. Raises Unavailable."""

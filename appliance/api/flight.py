@@ -7,18 +7,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
 from starlette.types import Receive
 
-from appliance.api.answers import Timings, timings_from
+from appliance.api.answers import Expected, Signal, Timings, bounded, timings_from
 from appliance.api.faults import Cancelled
 from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
-from appliance.engine.messages import Counts, Delta, Event, Finished, Started
+from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started
 from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed, usage
 from appliance.observe.metrics import Metrics
+from appliance.outlook import Band, Foreseen, Outlook, together
 
 log = logging.getLogger("appliance.api")
 
+HEADER_WAIT_S = 0.004
+"""How long headers wait for a forecast; the first token comes later than that in any case."""
 LINGER_S = 5.0
 """How long the counts of a cancelled request are waited for."""
 
@@ -27,8 +31,18 @@ class Flight:
     """The tickets of one request (one per prompt). Choices are numbered through: choice j of
     prompt i is i * n + j."""
 
-    def __init__(self, tickets: Sequence[Ticket], trace: Trace, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        tickets: Sequence[Ticket],
+        trace: Trace,
+        metrics: Metrics,
+        outlooks: Sequence[Outlook] = (),
+    ) -> None:
+        """`outlooks`: what is foreseen, one a ticket; none while forecasts are off."""
         self.tickets = tickets
+        self.outlooks = outlooks
+        self.signals: Sequence[Sequence[Signals]] = ()
+        """Of each ticket, where they are kept."""
         self.trace = trace
         self.gone = False
         self._metrics = metrics
@@ -37,6 +51,8 @@ class Flight:
         self._counts: list[dict[int, Counts]] = [{} for _ in tickets]
         self._waiting: dict[int, asyncio.Task[Event | None]] = {}
         self._first_delta = self._last_delta = 0.0
+        self._told: dict[int, Foreseen] = {}
+        self._came_at = self.position
         trace.tickets = tickets[0].id if len(tickets) == 1 else f"{tickets[0].id}x{len(tickets)}"
         trace.prompt_tokens = sum(len(ticket.request.prompt) for ticket in tickets)
 
@@ -72,6 +88,52 @@ class Flight:
     def counts(self) -> list[list[Counts]]:
         """The costs of all ended choices, per prompt, in the order of the choices."""
         return [[found[choice] for choice in sorted(found)] for found in self._counts]
+
+    def news(self, choice: int) -> Expected | UnsetType:
+        """What is expected of a choice, if that has changed since this was last asked."""
+        if not self.outlooks:
+            return UNSET
+        found = self.outlooks[choice // self._n].at(choice % self._n)
+        told = self._told.get(choice)
+        if told is not None and (found.p10, found.p50, found.p90) == (told.p10, told.p50, told.p90):
+            return UNSET
+        self._told[choice] = found
+        return Expected(found.generated, found.p10, found.p50, found.p90, choice)
+
+    @property
+    def forecast(self) -> Band | None:
+        """What was expected before it ran, all choices together; None while forecasts are off."""
+        return together([outlook.first for outlook in self.outlooks]) if self.outlooks else None
+
+    def expected(self) -> Expected | UnsetType:
+        """The same beside what it came to."""
+        band = self.forecast
+        if band is None:
+            return UNSET
+        return Expected(self.trace.completion_tokens, band.p10, band.p50, band.p90)
+
+    def signals_of(self, choice: int) -> list[Signal] | UnsetType:
+        """As the answer has them; UNSET where nobody asked for them."""
+        if not self.signals:
+            return UNSET
+        return [
+            (one.generated, bounded(one.eos_margin), one.entropy, bounded(one.logprob))
+            for one in self.signals[choice // self._n]
+            if one.choice == choice % self._n
+        ]
+
+    async def headers(self) -> dict[str, str]:
+        """X-Queue-Position as it was at first, and X-Forecast-*: tokens of all choices together.
+        Waits a moment for the forecast; then the rough estimate has to do."""
+        found = {"X-Queue-Position": str(self._came_at)}
+        until = time.monotonic() + HEADER_WAIT_S
+        for outlook in self.outlooks:
+            await outlook.within(until - time.monotonic())
+        band = self.forecast
+        if band is not None:
+            found["X-Forecast-Tokens"] = str(band.p50)
+            found["X-Forecast-Range"] = f"{band.p10}-{band.p90}"
+        return found
 
     def cancel(self, by: Literal["client", "box"] = "box") -> None:
         """End every choice that is still open."""

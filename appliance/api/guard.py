@@ -23,8 +23,8 @@ from appliance.config import Config, is_loopback
 from appliance.errors import ApiError, BadRequest, Forbidden
 
 EXPOSED = (
-    "X-Request-Id, X-Queue-Position, X-Ignored-Params, Retry-After, openai-processing-ms, "
-    "traceparent, X-Token-Diff-SHA256, "
+    "X-Request-Id, X-Queue-Position, X-Forecast-Tokens, X-Forecast-Range, X-Ignored-Params, "
+    "Retry-After, openai-processing-ms, traceparent, X-Token-Diff-SHA256, "
     "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

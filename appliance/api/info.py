@@ -67,6 +67,7 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
         "model": {"name": box.model.name, "sha256": box.model.sha256},
         "disk_free_bytes": free,
         "tls_days": box.tls.days_left(time.time()) if box.tls is not None else None,
+        "board": {"state": box.board().state, "problem": box.board().problem},
         "draining": box.admission.draining,
         "degraded": degraded(box),
     }
@@ -93,6 +94,10 @@ def degraded(box: Box) -> list[str]:
         reasons.append(f"tls: {problem}")
     if box.encoder.problem:
         reasons.append(f"encoder: {box.encoder.problem}")
+    if problem := box.board().trouble:
+        reasons.append(f"board: {problem}")
+    if problem := box.forecasts.degraded:
+        reasons.append(f"forecast: {problem}")
     return reasons
 
 
@@ -187,9 +192,21 @@ async def props(request: Request) -> Response:
                 "flash_attention": bool(engine.ready and engine.ready.flash_attention),
             },
             "encoder": {"name": encoder.NAME, "providers": box.encoder.providers},
+            "forecaster": _forecaster(box),
             "degraded": degraded(box),
         }
     )
+
+
+def _forecaster(box: Box) -> dict[str, Any]:
+    found = box.forecasts.snapshot
+    return {
+        "version": found.version,
+        "state": found.state,
+        "provider": found.provider,
+        "precision": found.precision,
+        "encoder": found.encoder,
+    }
 
 
 async def slots(request: Request) -> Response:
@@ -217,6 +234,7 @@ def _idle(box: Box, number: int) -> dict[str, Any]:
         "n_prompt_tokens_cache": 0,
         "params": {},
         "next_token": [_next(0, 0)],
+        "forecast": None,
     }
 
 
@@ -239,6 +257,23 @@ def _busy(box: Box, slot: SlotState) -> dict[str, Any]:
         "n_prompt_tokens_cache": slot.cached_tokens,
         "params": params,
         "next_token": [_next(slot.max_tokens - slot.generated, slot.generated)],
+        "forecast": _foreseen(box, slot),
+    }
+
+
+def _foreseen(box: Box, slot: SlotState) -> dict[str, Any] | None:
+    """What is expected of the choice in this slot by now; None while forecasts are off."""
+    aboard = box.aboard.get(slot.request)
+    if aboard is None or aboard.outlook is None:
+        return None
+    found, forecast = aboard.outlook.at(slot.choice), aboard.outlook.forecast
+    return {
+        "p10": found.p10,
+        "p50": found.p50,
+        "p90": found.p90,
+        "first_p50": forecast.p50,
+        "from": aboard.outlook.kind,
+        "version": forecast.version,
     }
 
 

@@ -13,6 +13,7 @@ from appliance.accounts.fitting import allowed_tier
 from appliance.api.boarding import board
 from appliance.api.box import Box
 from appliance.api.flight import Flight
+from appliance.api.questions import questions_of
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
 from appliance.config import LimitsConfig, SamplingConfig
@@ -81,6 +82,12 @@ def check_bounds(box: Box, shape: Generation, terms: Terms) -> None:
             "this box runs no request alone (limits.exclusive = false): leave exclusive out",
             param="exclusive",
             code="exclusive_not_allowed",
+        )
+    if shape.return_forecast and not box.forecasts.enabled:
+        raise BadRequest(
+            "this box makes no forecasts (forecast.enabled = false): leave return_forecast out",
+            param="return_forecast",
+            code="forecast_off",
         )
     _check_stops(limits, shape.stops)
     if shape.grammar is not None and len(shape.grammar.encode()) > limits.grammar_bytes:
@@ -207,12 +214,22 @@ async def embark(
     allowed = deadline_of(box, request, shape)
     deadline = None if allowed is None else trace.started + allowed
     tier = allowed_tier(trace.holder, terms.service_tier)
-    submits = _submits(box, trace.key_id, shape, terms, prompts, deadline, PRIORITIES.get(tier, 0))
+    priority = PRIORITIES.get(tier, 0)
+    submits = submits_of(box, trace.key_id, shape, terms, prompts, deadline, priority)
     texts = [prepared.text for prepared in prompts]
-    return await board(box, trace, submits, texts, tier=tier, allowed_s=allowed)
+    return await board(
+        box,
+        trace,
+        submits,
+        texts,
+        tier=tier,
+        allowed_s=allowed,
+        questions=questions_of(shape, prompts, submits) if box.forecasts.enabled else (),
+        keep_signals=bool(shape.return_signals),
+    )
 
 
-def _submits(
+def submits_of(
     box: Box,
     scope: str,
     shape: Generation,
@@ -227,7 +244,7 @@ def _submits(
         Submit(
             id=terms.prefix + secrets.token_hex(12),
             prompt=prepared.prompt,
-            max_tokens=_budget(box, terms, len(prepared.prompt)),
+            max_tokens=budget(box, terms, len(prepared.prompt)),
             sampling=sampling,
             n=terms.n,
             stop=tuple(dict.fromkeys((*shape.stops, *prepared.stop))),
@@ -240,12 +257,14 @@ def _submits(
             deadline=deadline,
             special=terms.special,
             exclusive=bool(shape.exclusive),
+            # An answer that never ends by itself runs to its limit: nothing is to be refined.
+            signals=bool(shape.return_signals) or (box.forecasts.enabled and not shape.ignore_eos),
         )
         for prepared in prompts
     ]
 
 
-def _budget(box: Box, terms: Terms, prompt_tokens: int) -> int:
+def budget(box: Box, terms: Terms, prompt_tokens: int) -> int:
     """Tokens per choice within the context. Raises ContextExceeded, BadRequest."""
     if prompt_tokens == 0:
         raise BadRequest(

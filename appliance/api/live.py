@@ -1,6 +1,7 @@
 """The frame `live`: every number at a glance. Pure."""
 
 from appliance.api.sources import Sources
+from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Alarm, Live, Pool
 from appliance.observe.conditions import overloaded
 
@@ -40,9 +41,14 @@ def live_of(now: Sources) -> Live:
         step_ms=round(stats.last_step_ms, 2) if stats.steps else None,
         step_age_ms=step_age_ms(now),
         restarts_5min=speeds.restarts_5min,
+        board_state=now.board.state,
+        dog_left_ms=_rounded(now.board.left_ms(now.now)),
         power_w=_rounded(now.measured.power_w),
         temp_c=_rounded(now.measured.temp_c),
         j_per_tok=now.measured.j_per_tok,
+        forecaster=named(now.forecaster),
+        forecast_state=forecast_state(now.forecaster),
+        coverage_pct=_percent(now.forecaster.coverage),
         ledger_state=ledger_state(now),
         ledger_rows=now.ledger.rows if now.ledger.recording else None,
         chain_ok=now.chain_ok if now.ledger.recording else None,
@@ -93,6 +99,17 @@ def ledger_state(now: Sources) -> str:
     return "ok" if now.ledger.ok else "failing"
 
 
+def named(forecaster: ForecasterSnapshot) -> str:
+    """`v3 CPU INT8`: the version, and what runs it."""
+    provider = forecaster.provider.removesuffix("ExecutionProvider")
+    return " ".join(filter(None, (forecaster.version, provider, forecaster.precision.upper())))
+
+
+def forecast_state(forecaster: ForecasterSnapshot) -> str:
+    """`none` while forecasts are off."""
+    return "none" if forecaster.state == "off" else forecaster.state
+
+
 def step_age_ms(now: Sources) -> float | None:
     """Since the engine last proved that its loop turns."""
     if not now.engine.last_progress:
@@ -106,6 +123,10 @@ def _last_eta_ms(now: Sources) -> float | None:
         return 0.0
     rate = now.speeds.ended_s
     return round(now.queue.waiting / rate * 1000) if rate else None
+
+
+def _percent(share: float | None) -> float | None:
+    return round(100 * share, 1) if share is not None else None
 
 
 def _rounded(value: float | None) -> float | None:

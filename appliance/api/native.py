@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api import answers
-from appliance.api.answers import Logprob, Progress, Timings
+from appliance.api.answers import Expected, Logprob, Progress, Signal, Timings
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.chat import finish_reason
@@ -40,6 +40,7 @@ class NativeChunk(msgspec.Struct):
     completion_probabilities: list[Logprob] | UnsetType = UNSET
     timings: Timings | UnsetType = UNSET
     prompt_progress: Progress | UnsetType = UNSET
+    forecast: Expected | UnsetType = UNSET
 
 
 class NativeAnswer(msgspec.Struct):
@@ -62,6 +63,9 @@ class NativeAnswer(msgspec.Struct):
     tokens_cached: int
     timings: Timings
     completion_probabilities: list[Logprob] | UnsetType = UNSET
+    signals: list[Signal] | UnsetType = UNSET
+    forecast: Expected | UnsetType = UNSET
+    """Not in a stream: of all choices together, as it was before they ran."""
     digest: str | UnsetType = msgspec.field(default=UNSET, name=HEADER)
     """In a stream; else a header has it."""
 
@@ -78,12 +82,14 @@ async def completion(request: Request) -> Response:
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, prepared)
-    headers = {**ignored_header(ignored), "X-Queue-Position": str(flight.position)}
+    headers = ignored_header(ignored)
     native = Native(box, shape, prepared, flight)
     if shape.stream:
+        headers |= await flight.headers()
         ping_s = box.config.server.sse_ping_s
         return EventStream(flight, native, pieces_of(request), ping_s, headers)
     gathered = await gather(flight, request.receive, pieces_of(request))
+    headers |= await flight.headers()  # first: the body tells the same forecast
     found = [native.whole(choice) for choice in gathered]
     body = found[0] if len(found) == 1 else found
     return json_response(body, {**headers, HEADER: native.digests.all})
@@ -121,9 +127,12 @@ class Native:
     def whole(self, gathered: Gathered) -> NativeAnswer:
         """The answer of a request without streaming."""
         self.digests.add(gathered.index, gathered.token_ids)
-        return self._last(
+        found = self._last(
             gathered.index, gathered.end, gathered.text, gathered.token_ids, gathered.logprobs
         )
+        if self._shape.return_forecast:
+            found.forecast = self._flight.expected()
+        return found
 
     def _last(
         self,
@@ -153,6 +162,7 @@ class Native:
             tokens_cached=counts.cached_tokens,
             timings=answers.timings_of([[counts]]),
             completion_probabilities=logprobs if self._shape.n_probs else UNSET,
+            signals=self._flight.signals_of(choice),
         )
 
     def _settings(self, choice: int) -> dict[str, Any]:
@@ -204,6 +214,8 @@ class Native:
             chunk.completion_probabilities = logprobs
         if self._shape.timings_per_token:
             chunk.timings = self._flight.timings_so_far()
+        if self._shape.return_forecast:
+            chunk.forecast = self._flight.news(choice)
         return event(chunk)
 
     def finished(self, choice: int, end: Finished, logprobs: list[Logprob]) -> bytes:

@@ -73,7 +73,7 @@ def described(route: Route) -> dict[str, Any]:
     """Arguments for FastAPI's `add_api_route`."""
     extra: dict[str, Any] = {"parameters": _parameters(route)}
     if route.body is not None:
-        schema = {"$ref": _REF.format(model=route.body.__name__)}
+        schema = _taken(route.body, route.or_body)
         extra["requestBody"] = {
             "required": route.body_required,
             "content": {"application/json": {"schema": schema}},
@@ -86,6 +86,12 @@ def described(route: Route) -> dict[str, Any]:
         "responses": {200: _success(route), **{code: _fault(code) for code in _codes(route)}},
         "openapi_extra": extra,
     }
+
+
+def _taken(body: type[BaseModel], or_body: type[BaseModel] | None) -> dict[str, Any]:
+    """What the body must look like."""
+    kinds = [{"$ref": _REF.format(model=kind.__name__)} for kind in (body, or_body) if kind]
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
@@ -144,7 +150,7 @@ def _query(name: str, about: str) -> dict[str, Any]:
 
 def _success(route: Route) -> dict[str, Any]:
     content: dict[str, Any] = {route.media: {"schema": {}}}
-    if route.body is not None and "stream" in route.body.model_fields:
+    if route.generates and route.body is not None and "stream" in route.body.model_fields:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     return {"description": "Done.", "content": content}
 

@@ -3,11 +3,11 @@
 The daemon's supervisor and admission fit these; so do the scripted ones of the tests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Literal, Protocol
 
-from appliance.engine.messages import Event, Submit
+from appliance.engine.messages import Event, Signals, Submit
 from appliance.ledger.books import Ledger as Recording
 from appliance.ledger.rows import Action, Archived, Conflict, Note, Payload, Replay, RequestRow
 from appliance.ledger.writer import LedgerSnapshot
@@ -17,6 +17,9 @@ from appliance.ticket import Account
 
 class Ticket(Protocol):
     """One submitted request."""
+
+    on_signal: Callable[[Signals], None] | None
+    """Hears what the model's own distribution tells; nobody else does."""
 
     @property
     def id(self) -> str: ...

@@ -15,17 +15,21 @@ from appliance.api import (
     audit,
     audit_replay,
     audit_view,
+    calibration,
     console,
     docs,
     events,
+    forecasting,
     history,
     info,
+    sensing,
     tokens,
     usage,
 )
 from appliance.api.account_shapes import KeyRequest, LimitsRequest, RotateRequest, TenantRequest
 from appliance.api.audit_shapes import ReplayRequest, VerifyRequest
 from appliance.api.auth import Need
+from appliance.api.calibration_shapes import CalibrationRequest
 from appliance.api.chat import chat_completions
 from appliance.api.chat_shapes import ChatRequest, RenderRequest
 from appliance.api.completions import completions
@@ -56,6 +60,8 @@ class Route:
     summary: str
     tag: str
     body: type[Shape] | None = None
+    or_body: type[Shape] | None = None
+    """What it takes besides."""
     body_required: bool = True
     aliases: tuple[str, ...] = ()
     generates: bool = False
@@ -79,6 +85,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/v1/embeddings", embeddings, "infer", "Embed texts", "OpenAI",
         body=EmbeddingRequest, generates=True,
+    ),
+    Route(
+        "POST", "/v1/forecast", forecasting.forecast, "infer", "What a request would cost",
+        "Forecast", body=ChatRequest, or_body=CompletionRequest,
     ),
     Route("GET", "/v1/models", info.models, "read", "List models", "OpenAI", aliases=("/models",)),
     Route("GET", "/v1/models/{id:path}", info.model, "read", "Describe a model", "OpenAI"),
@@ -168,6 +178,7 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/events", events.events, "metrics", "All that changes, as a stream", "Console",
         media="text/event-stream",
     ),
+    Route("GET", "/admin/board", sensing.board, "admin", "The board and all sensors", "Console"),
     Route("GET", "/admin/whoami", console.whoami, "admin", "Who asks", "Console"),
     Route("GET", "/admin/past", console.past, "admin", "The last fifteen minutes", "Console"),
     Route("GET", "/admin/log", console.log_lines, "admin", "The newest log lines", "Console"),
@@ -191,6 +202,30 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/admin/audit/ledger/verify", console.verify_ledger, "admin", "Verify the ledger",
         "Ledger",
+    ),
+    Route(
+        "GET", "/admin/calibration", calibration.calibration_status, "admin",
+        "How the calibration stands", "Forecast",
+    ),
+    Route(
+        "POST", "/admin/calibration", calibration.steer_calibration, "admin",
+        "Start, hold, resume or stop a calibration", "Forecast", body=CalibrationRequest,
+    ),
+    Route(
+        "GET", "/admin/forecasters", calibration.forecasters, "admin", "List forecasters",
+        "Forecast",
+    ),
+    Route(
+        "GET", "/admin/forecasters/scatter", calibration.forecaster_scatter, "admin",
+        "Forecasts and what came of them", "Forecast",
+    ),
+    Route(
+        "POST", "/admin/forecasters/{version}/use", calibration.use_forecaster, "admin",
+        "Put a forecaster into use", "Forecast",
+    ),
+    Route(
+        "GET", "/admin/forecasters/{version}/report", calibration.forecaster_report, "admin",
+        "A forecaster's report", "Forecast", media="text/html",
     ),
 )  # fmt: skip
 

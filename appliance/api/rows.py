@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from appliance.accounts.keys import Key
+from appliance.api import prospects
 from appliance.api.box import Aboard, Box
 from appliance.api.ports import Ticket
 from appliance.engine.messages import SlotState, Submit
 from appliance.frames import KeyRow, RequestRow, Rows
+from appliance.outlook import Band, Outlook
 
 MOST_REQUESTS, MOST_KEYS = 200, 20
 LOOPBACK = "-"
@@ -42,6 +44,8 @@ def _slots(box: Box) -> Mapping[str, list[SlotState]]:
 
 def _row(box: Box, ticket: Ticket, slots: list[SlotState], place: int, now: float) -> RequestRow:
     submit, who = ticket.request, box.aboard.get(ticket.id, _NOBODY)
+    outlook = who.outlook
+    band = outlook.now if outlook is not None else None
     started, first = ticket.started_at, ticket.first_at if ticket.request.stream else None
     return RequestRow(
         id=ticket.id,
@@ -60,7 +64,29 @@ def _row(box: Box, ticket: Ticket, slots: list[SlotState], place: int, now: floa
         wait_ms=_ms((started if started is not None else now) - ticket.submitted_at),
         prefill_ms=_ms(first - started) if first is not None and started is not None else None,
         run_ms=_ms(now - started) if started is not None else None,
+        fc=outlook.kind if outlook is not None else "",
+        p10_tok=band.p10 if band is not None else None,
+        p50_tok=band.p50 if band is not None else None,
+        p90_tok=band.p90 if band is not None else None,
+        first_p50_tok=outlook.first.p50 if outlook is not None else None,
+        cost=_cost(box, submit, band),
+        eta_ms=_eta_ms(box, ticket, outlook),
     )
+
+
+def _cost(box: Box, submit: Submit, band: Band | None) -> float | None:
+    """At the median; None where nothing is known, or no prices are set."""
+    rates = prospects.rates_of(box.config.cost)
+    if band is None or not rates.configured:
+        return None
+    return prospects.cost(rates, box.forecasts.pace, len(submit.prompt), band.p50)
+
+
+def _eta_ms(box: Box, ticket: Ticket, outlook: Outlook | None) -> int | None:
+    """Until it has ended, of one that runs; None where that cannot be told."""
+    if outlook is None:
+        return None
+    return prospects.left_ms(box.supervisor.snapshot.stats, outlook, ticket)
 
 
 def _state(ticket: Ticket, slots: list[SlotState]) -> str:

@@ -101,6 +101,16 @@ class Generation(Shape):
     )
     return_progress: bool | None = None
     timings_per_token: bool | None = None
+    return_forecast: bool | None = Field(
+        None,
+        description="Tell how long each choice is expected to become: in `forecast` of the answer, "
+        "and of chunks, whenever that has changed.",
+    )
+    return_signals: bool | None = Field(
+        None,
+        description="Give with each choice what the model's own distribution told every 8 tokens: "
+        "`[tokens, eos_margin, entropy, logprob]`.",
+    )
     deadline_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(
         None, description="Seconds the request may take, waiting included."
     )

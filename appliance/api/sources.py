@@ -1,8 +1,10 @@
 """What the console's frames are made from: one moment of the box, gathered by `api/watch.py`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from appliance.accounts.keys import Key
+from appliance.board.snapshot import BoardSnapshot
+from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Alarm
 from appliance.ledger.writer import LedgerSnapshot
 from appliance.observe.readings import Reading
@@ -90,6 +92,8 @@ class Sources:
     kept: Kept
     speeds: Speeds
     measured: Measured = Measured()
+    board: BoardSnapshot = field(default_factory=BoardSnapshot)
+    forecaster: ForecasterSnapshot = field(default_factory=ForecasterSnapshot)
     alarms: tuple[Alarm, ...] = ()
     verified: bool | None = None
     """What the last verification found, if one ran."""

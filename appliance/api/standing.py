@@ -5,11 +5,14 @@ from datetime import date
 
 from appliance.accounts.keys import Key
 from appliance.api.box import Box
+from appliance.api.live import named
+from appliance.api.sensing import board_of, sensors_of
 from appliance.api.sources import Sources
 from appliance.config import Config, is_loopback
 from appliance.config.load import sections, settings
 from appliance.config.show import toml
-from appliance.frames import Chain, Job, Model, Process, Sensor, State, Step
+from appliance.forecast.told import ForecasterSnapshot
+from appliance.frames import Chain, Forecaster, Job, Model, Process, State, Step
 from appliance.observe.conditions import DISK_LOW, EXPORT_DAYS, TLS_DAYS
 
 UNTOLD = frozenset({"tls.key", "ledger.redact"})
@@ -41,25 +44,34 @@ def state_of(
             last_failure=now.engine.last_failure,
         ),
         settings=settings,
-        sensors=sensors_of(now),
+        sensors=sensors_of(now.measured.readings, now.board),
+        forecaster=forecaster_of(now.forecaster),
+        board=board_of(now.board),
     )
 
 
-def sensors_of(now: Sources) -> tuple[Sensor, ...]:
-    """What the machine's sensors say, each with where it comes from."""
-    return tuple(
-        Sensor(
-            name=one.name,
-            unit=one.unit,
-            source=one.source,
-            quality=one.quality,
-            value=one.value,
-            lo=one.lo,
-            hi=one.hi,
-            sigma=one.sigma,
-            why=one.why,
-        )
-        for one in now.measured.readings
+def forecaster_of(now: ForecasterSnapshot) -> Forecaster:
+    """How the forecaster does. Times are None before there are any."""
+    encode, answer = now.encode_ms, now.answer_ms
+    return Forecaster(
+        version=now.version,
+        state=now.state,
+        provider=now.provider,
+        precision=now.precision,
+        encoder=now.encoder,
+        skill=now.skill,
+        coverage_pct=round(100 * now.coverage, 1) if now.coverage is not None else None,
+        pinball_tok=round(now.pinball, 2) if now.pinball is not None else None,
+        bias=round(now.bias, 4) if now.observed else None,
+        encode_p50_ms=encode[0] if now.answered else None,
+        encode_p99_ms=encode[1] if now.answered else None,
+        answer_p50_ms=answer[0] if now.answered else None,
+        answer_p99_ms=answer[1] if now.answered else None,
+        answered=now.answered,
+        observed=now.observed,
+        failed=now.failed,
+        neighbours=now.neighbours,
+        problem=now.problem or now.degraded,
     )
 
 
@@ -100,6 +112,7 @@ def bands_of(config: Config, now: Sources) -> dict[str, Band]:
         "disk_free": (round(total * DISK_LOW / 1e9, 2) if total else None, None),
         "tls": (TLS_DAYS, None),
         "export": (None, EXPORT_DAYS),  # days since the last one
+        "coverage": (85.0, 95.0),  # of 90 % bounds: outside, they are not what they say
     }
 
 
@@ -142,13 +155,31 @@ def setup_of(box: Box, now: Sources, today: date) -> tuple[Step, ...]:
         _ledger(now),
         _network(box.config),
         _tls(box, now),
-        Step(step="board", state="skip", detail=_board(now)),
-        Step(step="forecaster", state="skip", detail="none yet"),
+        _board(now),
+        _forecaster(now.forecaster),
     )
 
 
-def _board(now: Sources) -> str:
-    return f"none; {now.measured.energy_from}" if now.measured.energy_from else "none"
+def _forecaster(now: ForecasterSnapshot) -> Step:
+    """The global one serves too, and calibrating gives a better one."""
+    if now.state == "off":
+        return Step(step="forecaster", state="skip", detail="off: forecast.enabled = false")
+    if not now.version:
+        why = "none for this model: steelyard calibrate makes one"
+        return Step(step="forecaster", state="skip", detail=why)
+    state = "ok" if now.state == "ok" else "todo"
+    return Step(step="forecaster", state=state, detail=named(now))
+
+
+def _board(now: Sources) -> Step:
+    board, energy = now.board, now.measured.energy_from
+    if board.state == "none":
+        return Step(step="board", state="skip", detail=f"none; {energy}" if energy else "none")
+    kind = "simulated, " if board.simulated else ""
+    detail = f"{kind}{board.state}, firmware {board.firmware or '?'}"
+    if board.trouble:
+        return Step(step="board", state="todo", detail=board.trouble)
+    return Step(step="board", state="ok" if board.present else "wait", detail=detail)
 
 
 def _engine(now: Sources) -> Step:

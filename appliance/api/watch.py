@@ -15,6 +15,7 @@ from pathlib import Path
 
 from appliance.accounts.keys import FILE_NAME, Key, KeysError
 from appliance.api.box import Box
+from appliance.api.calibrating import Calibrating
 from appliance.api.console_shapes import Past
 from appliance.api.facts import facts_of, waiting_by_key
 from appliance.api.info import degraded, readiness
@@ -55,6 +56,7 @@ class Watch:
     def __init__(self, box: Box) -> None:
         self.alarms = Alarms()
         self.verifying = Verifying(box.config.server.state_dir / FILE_NAME)
+        self.calibrating = Calibrating(box.config, box.model.sha256, box.forecasts.reload)
         self.boot_id = f"{box.books.identity.boot_id[:8]}-{int(box.started_at * 1000):x}"
         self._box = box
         self._host = platform.node()
@@ -93,7 +95,7 @@ class Watch:
             self._box,
             self.sources(now, wall),
             settings=self._settings,
-            jobs=self.verifying.jobs,
+            jobs=(*self.verifying.jobs, *self.calibrating.jobs),
             bad_row=self.verifying.now.bad_row,
         )
 
@@ -123,6 +125,8 @@ class Watch:
             kept=self._kept,
             speeds=self._speeds,
             measured=self._measured(now),
+            board=box.board(),
+            forecaster=box.forecasts.snapshot,
             alarms=self._shown,
             verified=self.verifying.ok,
         )
@@ -132,6 +136,7 @@ class Watch:
     def look(self, now: float, wall: float) -> None:
         """Once a second: what is slow to find out, alarms, the past."""
         self._look_slow(now)
+        self.calibrating.look(wall)
         live = self.live(now, wall)
         self._shown = self.alarms.update(conditions(self._facts(now, wall)), now, int(wall * 1000))
         self._past.append((live.at_ms, live))

@@ -1,7 +1,9 @@
 """The configuration: TOML file, environment and command line, as frozen dataclasses."""
 
 from appliance.config.address import WILDCARDS, is_loopback
+from appliance.config.board import BoardConfig
 from appliance.config.cost import CostConfig
+from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
 from appliance.config.load import ConfigError, find_file, load
 from appliance.config.sections import (
@@ -24,11 +26,13 @@ __all__ = [
     "WILDCARDS",
     "ApiConfig",
     "AuthConfig",
+    "BoardConfig",
     "Config",
     "ConfigError",
     "CostConfig",
     "EngineConfig",
     "Entry",
+    "ForecastConfig",
     "LedgerConfig",
     "LimitsConfig",
     "LoggingConfig",

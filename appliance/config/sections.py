@@ -13,7 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from appliance.config.board import BoardConfig
 from appliance.config.cost import CostConfig
+from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
 from appliance.config.sensors import SensorsConfig
 from appliance.config.setting import computed, setting
@@ -364,4 +366,6 @@ class Config:
     cost: CostConfig = field(default_factory=CostConfig)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     sensors: SensorsConfig = field(default_factory=SensorsConfig)
+    forecast: ForecastConfig = field(default_factory=ForecastConfig)
+    board: BoardConfig = field(default_factory=BoardConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

@@ -88,6 +88,12 @@ class Encoder:
             vectors = tuple(_run(loaded.session, row) for row in rows)
         return Embedded(vectors, sum(len(row) for row in rows))
 
+    def tokens(self, text: str) -> list[int]:
+        """The encoder's own ids of a text of any length. Raises EncoderError."""
+        with self._lock:
+            ids: list[int] = self._load().tokenizer.encode(text).ids
+        return ids
+
     def _load(self) -> _Loaded:
         if self._loaded is None:
             try:

@@ -62,6 +62,8 @@ class Tensor:
     offset: int
     """From the start of the data."""
     size: int
+    shape: tuple[int, ...] = (1,)
+    """The length of a row first."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class Contents:
     """Strings met in arrays so far."""
     numbers: int = 0
     """Numbers kept from arrays so far."""
+    start: int = 0
+    """Of the data, in the file."""
 
 
 def read_contents(reader: Reader, size: int) -> Contents:
@@ -90,6 +94,7 @@ def read_contents(reader: Reader, size: int) -> Contents:
         contents.tensors.append(_tensor(reader, names, alignment))
     start = -(-reader.position // alignment) * alignment
     _check_places(contents.tensors, start, size)
+    contents.start = start
     return contents
 
 
@@ -197,7 +202,8 @@ def _tensor(reader: Reader, names: set[str], alignment: int) -> Tensor:
     offset = reader.u64(what)
     if offset % alignment:
         raise BadModel(f"{what} starts at {offset}, which is not a multiple of {alignment}")
-    return Tensor(name, type_name, elements, offset, elements // per_block * block_bytes)
+    size = elements // per_block * block_bytes
+    return Tensor(name, type_name, elements, offset, size, shape)
 
 
 def _shape(reader: Reader, what: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import msgspec
 from appliance.config import LedgerConfig
 from appliance.engine.messages import Sampling, Submit
 from appliance.errors import ApiError, Unavailable
-from appliance.ledger.entry import Energy, Entry, Recorder, Texts, unmeasured
+from appliance.ledger.entry import Energy, Entry, Recorder, Texts, unforeseen, unmeasured
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.payload import redact, redactions
 from appliance.ledger.rows import Admitted, Costs, Outcome, Payload, RequestRow
@@ -134,9 +134,11 @@ class Books:
         part: int = 0,
         parts: int = 1,
         on_close: Callable[[RequestRow], None],
+        forecast: Callable[[], Mapping[str, Any] | None] = unforeseen,
     ) -> Entry:
         """The account of a numbered submission. Its client must not be told anything before
-        `durable`. `on_close` is given the final row."""
+        `durable`. `on_close` is given the final row. `forecast` is asked at the end for what was
+        foreseen at the beginning."""
         admitted = Admitted(
             **self._shared(caller),
             wall_ns=time.time_ns(),
@@ -161,6 +163,7 @@ class Books:
             prompt_text=prompt_text,
             texts=self._texts,
             energy=self._energy,
+            forecast=forecast,
         )
 
     async def computed(self, caller: Caller, *, model: str, tokens: int) -> None:

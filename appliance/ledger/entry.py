@@ -51,6 +51,11 @@ def unmeasured(row: RequestRow) -> Energy:
     return None, ""
 
 
+def unforeseen() -> Mapping[str, Any] | None:
+    """Where nothing is forecast."""
+    return None
+
+
 class Recorder(Protocol):
     """Takes final rows; `writer.Ledger` is the real one."""
 
@@ -72,6 +77,7 @@ class Entry:
         prompt_text: str,
         texts: Texts,
         energy: Callable[[RequestRow], Energy] = unmeasured,
+        forecast: Callable[[], Mapping[str, Any] | None] = unforeseen,
     ) -> None:
         self.durable = durable
         """Resolved once the `admitted` row is on disk."""
@@ -81,6 +87,7 @@ class Entry:
         self._request = request
         self._costing = costing
         self._energy = energy
+        self._forecast = forecast
         self._on_close = on_close
         self._prompt_text = prompt_text
         self._texts = texts
@@ -131,7 +138,7 @@ class Entry:
     def _close(self, row: RequestRow) -> None:
         self.open = False
         uj, source = self._energy(row)
-        row = replace(row, energy_uj=uj, energy_source=source)
+        row = replace(row, energy_uj=uj, energy_source=source, forecast=self._forecast())
         row = replace(row, costs=self._costing(row))
 
         @cache

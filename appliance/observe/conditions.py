@@ -157,7 +157,7 @@ def _export(facts: Facts) -> Iterator[Condition]:
         yield Condition("export_overdue", 5, 3, text, ("",))
 
 
-_SCREENS = {"keys": 4, "ledger": 5, "tls": 9}
+_SCREENS = {"board": 6, "forecast": 3, "keys": 4, "ledger": 5, "tls": 9}
 
 
 def _degraded(facts: Facts) -> Iterator[Condition]:

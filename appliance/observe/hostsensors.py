@@ -17,7 +17,7 @@ from appliance.observe.hwmon import SOURCE as HWMON
 from appliance.observe.hwmon import Hwmon
 from appliance.observe.nvml import Nvml
 from appliance.observe.rapl import Rapl
-from appliance.observe.readings import MOST, Found, Reader, Reading, lost
+from appliance.observe.readings import BOARD, MOST, Found, Reader, Reading, lost
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +146,10 @@ def _current(reading: Reading) -> float | None:
 
 
 def _counted_once(found: Found) -> Found:
-    """hwmon's power may cover what RAPL and NVML count, so it stands in only where neither is."""
+    """The board measures the whole box at its supply, RAPL and NVML parts of it, and hwmon's power
+    may cover what those count: each stands in only where none before it is."""
+    whole = tuple(one for one in found.counters if one.source == BOARD)
+    if whole:
+        return replace(found, counters=whole, draws=())
     others = tuple(draw for draw in found.draws if draw.source != HWMON)
     return replace(found, draws=others) if found.counters or others else found

@@ -24,6 +24,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from appliance.observe.forecastmetrics import Forecasting, ForecastMetrics
 from appliance.observe.hostsensors import HostSensors
 from appliance.observe.pulse import Pulse
 from appliance.observe.sensormetrics import SensorMetrics
@@ -68,9 +69,10 @@ class Metrics:
         ledger: "Callable[[], LedgerSnapshot] | None" = None,
         certificate_s: Callable[[], float] | None = None,
         sensors: HostSensors | None = None,
+        forecasts: Forecasting | None = None,
     ) -> None:
-        """`currency` is in the name of the cost counter. Without a `ledger` there are no metrics
-        of it."""
+        """`currency` is in the name of the cost counter. Without a `ledger`, or `forecasts`, there
+        are no metrics of it."""
         self.pulse = Pulse()
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -88,6 +90,8 @@ class Metrics:
         )
         registry.register(_Ledger(ledger))
         registry.register(SensorMetrics(sensors or HostSensors()))
+        if forecasts is not None and forecasts.enabled:
+            ForecastMetrics(registry, forecasts)
         Gauge(
             "steelyard:tls_certificate_expires_seconds",
             "Until the TLS certificate ends; NaN without TLS.",

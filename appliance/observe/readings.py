@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 Quality = Literal["ok", "stale", "unknown"]
 """stale: once read, but not lately. unknown: not read; `why` says what to do."""
 
+BOARD = "board"
+"""The source that measures the whole box, at its supply."""
 MOST = 256
 """Sensors of one source: a server has dozens; more is a broken driver."""
 MOST_WATTS = 20_000

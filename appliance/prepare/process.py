@@ -35,6 +35,7 @@ from appliance.prepare.messages import (
     decode_command,
     frame,
 )
+from appliance.trim import be_frugal, trim
 
 _PR_SET_PDEATHSIG = 1
 _READ = 256 * 1024
@@ -92,6 +93,7 @@ def _open(opening: Open, link: Link) -> Worker:
             template_source="config" if own else "model" if from_model else "fallback",
         )
     )
+    trim()
     return worker
 
 
@@ -130,6 +132,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     _guard_process()
+    be_frugal()
     to_stderr("warning")
     link = Link(socket.socket(fileno=parser.parse_args().fd))
     try:

@@ -20,12 +20,14 @@ from appliance.engine.messages import (
     Event,
     Finished,
     Ready,
+    Signals,
     Started,
     StopType,
     Submit,
     TokenLogprob,
 )
 from appliance.errors import ApiError
+from appliance.forecasts import Forecasts
 from appliance.gguf.header import Header
 from appliance.ledger.books import Books, Identity, Texts
 from appliance.ledger.errors import LedgerError
@@ -108,6 +110,7 @@ class ScriptedTicket:
         self.started_at: float | None = None
         self.first_at: float | None = None
         self.generated = 0
+        self.on_signal: Callable[[Signals], None] | None = None
         self.position = position
         self.cancelled = asyncio.Event()
         self._steps = list(steps)
@@ -133,6 +136,10 @@ class ScriptedTicket:
                 self.account.failed(step)
                 self.account.settle(None)
             raise step
+        if isinstance(step, Signals):
+            if self.on_signal is not None:
+                self.on_signal(step)
+            return await self._next(timeout)
         if isinstance(step, Started):
             self.started_at, self.position = time.monotonic(), 0
         elif isinstance(step, Delta):
@@ -288,7 +295,13 @@ class BytePreparer:
         return (b"</s>", *(bytes([token]) for token in range(1, 256)))
 
 
-def make_box(tmp_path: Path, script: Script | None = None, **changes: Any) -> Box:
+def make_box(
+    tmp_path: Path,
+    script: Script | None = None,
+    *,
+    forecasts: Forecasts | None = None,
+    **changes: Any,
+) -> Box:
     """A box that answers "Hello"; `changes` go to the sections of its configuration."""
     supervisor = ScriptedSupervisor(script or saying("Hel", "lo"))
     sections = {
@@ -312,6 +325,7 @@ def make_box(tmp_path: Path, script: Script | None = None, **changes: Any) -> Bo
         started_at=time.time(),
         version="0",
         llama_commit="c0ffee12345",
+        forecasts=forecasts or Forecasts(),
     )
 
 

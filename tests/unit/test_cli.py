@@ -38,9 +38,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, function: Callable[[Config], int]) -> None:
-    daemon = types.ModuleType("appliance.daemon")
-    vars(daemon).update(serve=function, selftest=function)
-    monkeypatch.setitem(sys.modules, "appliance.daemon", daemon)
+    def serve(config: Config, *, simulate_board: bool) -> int:
+        return function(config)
+
+    for name, does in (("daemon", {"serve": serve}), ("selftest", {"selftest": function})):
+        module = types.ModuleType(f"appliance.{name}")
+        vars(module).update(does)
+        monkeypatch.setitem(sys.modules, f"appliance.{name}", module)
 
 
 def make_key(state: Path, *scopes: str) -> str:

@@ -79,6 +79,7 @@ class Desk:
         n: int = 1,
         keep: bool = False,
         energy: Callable[[RequestRow], Energy] = unmeasured,
+        forecast: Callable[[], dict[str, Any] | None] = lambda: None,
         **changes: Any,
     ) -> None:
         self.rows: list[RequestRow] = []
@@ -96,6 +97,7 @@ class Desk:
             prompt_text="hi",
             texts=Texts(prompts=str.title, answers=str.upper) if keep else Texts(),
             energy=energy,
+            forecast=forecast,
         )
 
     def price(self, row: RequestRow) -> Costs:
@@ -304,3 +306,20 @@ def test_energy_that_nothing_measures_is_unknown_and_not_nothing() -> None:
     desk.say(21, 22)
     desk.finish()
     assert (desk.row.energy_uj, desk.row.energy_source) == (None, "")
+
+
+def test_what_was_foreseen_is_asked_for_at_the_end_and_is_in_the_row() -> None:
+    told: list[dict[str, Any]] = []
+    desk = Desk(forecast=lambda: {"p50_tok": 9, "at": len(told)})
+    desk.start()
+    told.append({})
+    desk.say(21)
+    desk.finish(completion=1)
+    assert desk.row.forecast == {"p50_tok": 9, "at": 1}
+
+
+def test_a_row_of_a_request_that_died_has_its_forecast_too() -> None:
+    desk = Desk(forecast=lambda: {"p50_tok": 9})
+    desk.entry.failed(EngineFailed("it crashed", code="engine_crashed"))
+    desk.entry.settle(None)
+    assert desk.row.forecast == {"p50_tok": 9}

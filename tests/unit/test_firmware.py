@@ -116,11 +116,11 @@ def raw_events(simulation: Simulation) -> list[bytes]:
 
 
 def test_events_survive_a_reset_of_the_board_until_they_are_acknowledged(tmp_path: Path) -> None:
-    flash = {"STEELYARD_BOARD_STATE": str(tmp_path / "flash.json")}
+    flash = {"STEELYARD_SIMULATED_STATE": str(tmp_path / "flash.json")}
     with Simulation(flash) as simulation:
         first, second, third = raw_events(simulation)
         assert first == second == third
-    with board_and_host(state=flash["STEELYARD_BOARD_STATE"]) as (_, host):
+    with board_and_host(state=flash["STEELYARD_SIMULATED_STATE"]) as (_, host):
         host.until(lambda: len(only(host.events, Happened)) == 2)
         boots = only(host.events, Happened)
         assert [e.kind for e in boots] == [m.EV_BOOT, m.EV_BOOT]
@@ -129,7 +129,7 @@ def test_events_survive_a_reset_of_the_board_until_they_are_acknowledged(tmp_pat
         host.obeyed(Ping())
         host.idle(0.5)
         assert len(only(host.events, Happened)) == 2
-    with board_and_host(state=flash["STEELYARD_BOARD_STATE"]) as (_, host):
+    with board_and_host(state=flash["STEELYARD_SIMULATED_STATE"]) as (_, host):
         host.until(lambda: only(host.events, Happened))
         host.idle(0.3)
         assert [e.number for e in only(host.events, Happened)] == [boots[1].number + 1]

@@ -592,3 +592,45 @@ def test_what_is_no_token_has_no_digest() -> None:
 @pytest.mark.parametrize("data", [None, 3, {}, {"entries": None}, {"entries": [3]}])
 def test_no_ledger_row_is_found_where_there_is_none(data: Any) -> None:
     assert row_of(data) is None
+
+
+def foretelling() -> View:
+    """A box that forecasts."""
+    plain = seen()
+    assert plain.live is not None
+    return changed(plain, live=replace(plain.live, forecast_state="global"))
+
+
+def test_a_box_that_forecasts_is_asked_to_tell_and_one_that_does_not_is_not() -> None:
+    asked = {}
+    for kind, drawn in (("with", foretelling()), ("without", silent())):
+        screen = Chat()
+        screen.press("enter", drawn)
+        screen.press("a", drawn)
+        effect = screen.press("enter", drawn)
+        assert isinstance(effect, Stream)
+        asked[kind] = effect.body.get("return_forecast")
+    assert asked == {"with": True, "without": None}
+
+
+def silent() -> View:
+    """A box whose forecasts are off."""
+    plain = seen()
+    assert plain.live is not None
+    return changed(plain, live=replace(plain.live, forecast_state="none"))
+
+
+def test_a_running_answer_shows_what_is_expected_now_and_an_ended_one_what_was_foretold() -> None:
+    screen = Chat()
+    sent(screen, "hi")
+    first = {"generated": 0, "p10": 20, "p50": 100, "p90": 300}
+    come(screen, choices=[{"delta": {"role": "assistant"}}], forecast=first)
+    later = {"generated": 8, "p10": 60, "p50": 130, "p90": 310}
+    come(screen, choices=[{"delta": {"content": "Hello"}, "token_ids": [1]}], forecast=later)
+    text = "\n".join(map(text_of, screen.body(seen())))
+    assert "writing, 1 tok so far ...  forecast 130 (60-310)" in text
+    come(screen, choices=[{"delta": {}, "finish_reason": "stop"}])
+    come(screen, usage={"prompt_tokens": 3, "completion_tokens": 1})
+    screen.streamed(None, None)
+    text = "\n".join(map(text_of, screen.body(seen())))
+    assert "output 1 tok  forecast 100 (20-300)" in text

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from appliance.frames import Job, Sensor, Step
+from appliance.frames import Board as Board_
+from appliance.frames import BoardEvent, BoardLink, Job, Output, Sensor, Step
 from tests.unit.console_views import LIVE, STATE, view
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
@@ -18,10 +19,28 @@ from tui.screens.calibration import Calibration
 from tui.view import View
 
 SCREENS = (Board, Calibration)
-JOB = Job(kind="calibration", phase="train", done=612, total=1000, eta_ms=1_320_000, held=True)
+JOB = Job(kind="calibrate", phase="train", done=612, total=1000, eta_ms=1_320_000, held=True)
 SETUP = (Step(step="board", state="skip", detail="none; energy from RAPL"),)
 texts = st.text(st.characters(blacklist_categories=()), max_size=60)
 numbers = st.one_of(st.none(), st.floats())
+
+
+BOARD = Board_(
+    state="armed",
+    device="/dev/appliance-mcu",
+    firmware="1.0.0",
+    reset_cause="power",
+    timeout_ms=30_000,
+    outputs=(
+        Output(name="fan0", now_pct=45.0, safe_pct=70.0),
+        Output(name="aux", now_pct=None, safe_pct=0.0),
+    ),
+    events=(BoardEvent(at_ms=1_790_000_000_000, code="button", argument=0),),
+    link=BoardLink(
+        samples=60_000, lost=2, bad=0, retries=0, resets=0, power_cycles=1, rtt_p99_ms=0.8,
+        clock_ppm=3.2,
+    ),
+)  # fmt: skip
 
 
 def bare(kind: str = "empty", **given: Any) -> View:
@@ -152,5 +171,33 @@ def test_jobs_show_how_far_they_are_and_those_of_other_screens_do_not() -> None:
     assert shown.state is not None
     verify = Job(kind="verify", phase="rows", done=1, total=2)
     text = printed(Calibration(), changed(shown, state=replace(shown.state, jobs=(JOB, verify))))
-    assert "calibration > train  [#########.....]  61 %  612/1000  ETA 22 min  HELD" in text
+    assert "JOB  prepare > generate > TRAIN > compare > install if it wins" in text
+    assert "[#########.....]  61 %  612/1000  ETA 22 min  HELD" in text
     assert "verify" not in text
+
+
+def watched(**given: Any) -> View:
+    """A box with a board that watches over it."""
+    shown = view(**given)
+    sensor = Sensor(
+        name="reference", unit="V", source="board", quality="ok", value=1.0, sigma=0.0004,
+        drift="ok", off=0.003, resid=(0.003,) * 64,
+    )  # fmt: skip
+    state = replace(STATE, board=BOARD, sensors=(sensor,))
+    return changed(shown, live=replace(LIVE, board_state="armed", dog_left_ms=28_700), state=state)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_board_tells_of_its_watchdog_line_outputs_and_events(lang: str) -> None:
+    shown = watched(lang=lang)
+    exact(Board(), shown)
+    agree(f"board-watched-{lang}", printed(Board(), shown))
+
+
+def test_a_lost_board_says_why_and_what_to_do() -> None:
+    lost = Board_(state="lost", problem="not opened yet (/dev/x): check the cable and board.device")
+    shown = changed(
+        watched(), live=replace(LIVE, board_state="lost"), state=replace(STATE, board=lost)
+    )
+    text = printed(Board(), shown)
+    assert "LOST: not opened yet" in text

@@ -126,3 +126,12 @@ async def test_three_keys_try_a_prompt(tmp_path: Path) -> None:
         await do(it, "8", "enter", *"Hello", "enter")
         await it.until(lambda: it.link.streamed)
         assert it.link.streamed[0][0] == "/v1/chat/completions"
+
+
+async def test_five_keys_go_back_to_an_older_forecaster(tmp_path: Path) -> None:
+    async with console(tmp_path) as it:
+        told = [{"version": "v0007", "in_use": True}, {"version": "v0006"}]
+        it.link.answers["/admin/forecasters"] = Answer({"in_use": "v0007", "forecasters": told})
+        await do(it, "3", "tab", "down", "B", "y")
+        await it.until(lambda: it.link.acted)
+        assert paths(it) == [("POST", "/admin/forecasters/v0006/use")]

@@ -1,64 +1,180 @@
-"""Screen 3: the forecaster, how well it does, and the jobs that improve it; till there is one, what
-orders the queue instead."""
+"""Screen 3: the forecaster, how well it does, its versions, and the job that makes new ones."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from appliance.frames import Job, Live
+import msgspec
+
+from appliance.frames import Live
 from tui import figures
 from tui.cells import pad
-from tui.lines import Line, Span, fill, line, paint, wrap
-from tui.screen import Effect, Go, Hint, Screen
+from tui.grid import Grid
+from tui.lines import Line, beside, fill, line, paint, wrap
+from tui.screen import Effect, Go, Hint, Query, Screen, Show, Table
+from tui.screens import calibration_job as job
+from tui.screens import calibration_rows as columns
+from tui.screens.answers import UNREADABLE
+from tui.screens.calibration_rows import Point, Version
 from tui.view import View
 
+VERSIONS = Query("/admin/forecasters", 5.0)
+SCATTER = Query("/admin/forecasters/scatter", 10.0)
 _LABEL = 12
-_BAR = 16
-ELSEWHERE = ("verify",)
-"""Jobs that another screen shows."""
+_GAP = 2
+_AXIS = 5
+_WIDE = 120
+_LOW_PLOT, _HIGH_PLOT = 4, 10
+NO_FORECASTER = ("none", "off", "global")
 
 
 class Calibration(Screen):
     number: ClassVar[int] = 3
     name: ClassVar[str] = "calibration"
 
+    def __init__(self) -> None:
+        self.versions: Table[Version] = Table(lambda row: row.version, columns.fields)
+        self.table: Table[Any] | None = self.versions
+        self._points: tuple[Point, ...] = ()
+        self._errors: dict[str, str] = {}
+        self._view = View()
+        """The last one drawn: answers come without."""
+
+    # -- drawing -----------------------------------------------------------------------------------
+
     def body(self, view: View) -> list[Line]:
+        self._view = view
         live = view.live
         if live is None:
             lines = [line(f" {view.words('frame.no_data', view.foreign(view.url))}")]
-        elif live.forecast_state == "none":
-            lines = [*_empty(view), *_ticks(view, live), *_jobs(view)]
         else:
-            lines = [*_forecaster(view, live), *_ticks(view, live), *_jobs(view)]
+            lines = [*_state(view, live), *_ticks(view, live), *self._panes(view)]
+            lines += job.job_lines(view)
         lines = fill([(), *lines], view.width, view.body_height)
         return [paint(row, "dim") for row in lines] if view.stale else lines
 
+    def _panes(self, view: View) -> list[Line]:
+        """The scatter, and the versions beside it; nothing while there is neither."""
+        if not self.versions.total and not self._points:
+            error = self._errors.get(VERSIONS.path)
+            told = view.words("calibration.failed", error=view.foreign(error)) if error else ""
+            return [line(f" {row}") for row in wrap(told, view.width - 2)] if told else []
+        wide, high = view.width >= _WIDE, view.body_height >= 30
+        width = columns.WIDE if wide else columns.NARROW
+        height = _HIGH_PLOT if high else _LOW_PLOT
+        left = columns.scatter(self._points, view, width, height)
+        room = view.width - width - _AXIS - _GAP
+        right = self._versions(view, room, len(left))
+        return [(), *beside(left, right, width + _AXIS, _GAP)]
+
+    def _versions(self, view: View, width: int, height: int) -> list[Line]:
+        grid = Grid(columns.COLUMNS, width - 3)
+        if not self.versions.rows:
+            key = "calibration.nomatch" if self.versions.total else "calibration.no_versions"
+            told = [line(f" {row}") for row in wrap(view.words(key), width - 2)]
+            return fill([grid.head(view), *told], width, height)
+        rows = self.versions.draw(width, height - 1, lambda row: grid.row(row, view))
+        return [grid.head(view), *rows]
+
     def hints(self, view: View) -> list[Hint]:
-        return [("Enter", view.words("calibration.hint_queue"))]
+        names = [("N", "calibrate")]
+        if (now := job.running(view)) is not None:
+            names = [("H", "resume" if now.held else "hold"), ("X", "stop")]
+        if len(self.versions.rows) > 1:
+            names.append(("B", "back"))
+        names.append(("Enter", "detail" if self.versions.rows else "queue"))
+        return [(key, view.words(f"calibration.hint_{name}")) for key, name in names]
+
+    # -- keys --------------------------------------------------------------------------------------
 
     def press(self, key: str, view: View) -> Effect | None:
-        return Go(2) if key == "enter" else None
+        self._view = view
+        match key:
+            case "N":
+                return job.start(view)
+            case "H":
+                return job.hold(view)
+            case "X":
+                return job.stop(view)
+            case "B":
+                return job.roll_back(view, self.versions.current, self._older())
+            case "enter":
+                return self._detail(view)
+            case "escape" | "backspace":
+                self.versions.find("")
+            case _:
+                self.versions.press(key)
+        return None
+
+    def _detail(self, view: View) -> Effect:
+        row = self.versions.current
+        if row is None:
+            return Go(2)
+        title, *lines = columns.told(row, view)
+        return Show(title, tuple(lines))
+
+    def _older(self) -> Version | None:
+        """The version next after the one in use: they are told newest first."""
+        rows = self.versions.rows
+        at = next((at for at, row in enumerate(rows) if row.in_use), -1)
+        return next((row for row in rows[at + 1 :] if not row.problem), None) if at >= 0 else None
+
+    # -- REST --------------------------------------------------------------------------------------
+
+    def wants(self, view: View) -> tuple[Query, ...]:
+        return (VERSIONS, SCATTER)
+
+    def receive(self, query: Query, data: Any, error: str | None) -> None:
+        self._errors[query.path] = error or ""
+        if error is not None:
+            return
+        try:
+            if query == VERSIONS:
+                self.versions.show(msgspec.convert(data["forecasters"], tuple[Version, ...]))
+            elif query == SCATTER:
+                self._points = msgspec.convert(data["points"], tuple[Point, ...])
+        except UNREADABLE:
+            self._errors[query.path] = self._view.words("audit.unreadable")
 
 
-def _empty(view: View) -> list[Line]:
-    """That there is none, what that means, and where to look."""
-    texts = (view.words(f"calibration.{name}") for name in ("empty", "fcfs", "leads"))
-    return [line(f" {row}") for text in texts for row in wrap(text, view.width - 2)]
-
-
-def _forecaster(view: View, live: Live) -> list[Line]:
-    words, (lo, hi) = view.words, view.band("coverage")
+def _state(view: View, live: Live) -> list[Line]:
+    """The forecaster in use; without one, what orders the queue instead."""
+    words = view.words
+    if live.forecast_state in NO_FORECASTER:
+        names = ("empty_off",) if live.forecast_state == "off" else ("empty", "fcfs", "leads")
+        texts = (words(f"calibration.{name}") for name in names)
+        told = [line(f" {row}") for text in texts for row in wrap(text, view.width - 2)]
+        return told if live.forecast_state != "global" else [*told, *_covers(view, live)]
     state = words.or_else(
         f"calibration.state_{live.forecast_state}", view.foreign(live.forecast_state)
     )
     name = view.foreign(live.forecaster) or figures.UNKNOWN
+    found = [_labelled(view, "forecaster", f"{name}, {state}"), *_covers(view, live)]
+    return found + _problem(view)
+
+
+def _covers(view: View, live: Live) -> list[Line]:
+    """The share of answers within their 90 % bound, and what else tells how good it is."""
+    lo, hi = view.band("coverage")
     bounds = figures.bounds(lo, hi)
     told = figures.with_unit(live.coverage_pct, "%") + (
         f" ({bounds})" if bounds != figures.NONE else ""
     )
     drawn = figures.band(live.coverage_pct, lo, hi).rstrip()
-    return [
-        _labelled(view, "forecaster", f"{name}, {state}"),
-        _labelled(view, "coverage", f"{told} {drawn}"),
-    ]
+    now = view.state.forecaster if view.state is not None else None
+    scores = ""
+    if now is not None:
+        scores = view.words(
+            "calibration.scores",
+            skill=columns.hundredths(now.skill),
+            pinball=figures.with_unit(now.pinball_tok, "tok"),
+        )
+    return [_labelled(view, "coverage", f"{told} {drawn}  {scores}".rstrip())]
+
+
+def _problem(view: View) -> list[Line]:
+    """Why the forecaster is not as it should be."""
+    now = view.state.forecaster if view.state is not None else None
+    told = view.foreign(now.problem) if now is not None else ""
+    return [line(f" {row}") for row in wrap(told, view.width - 2)] if told else []
 
 
 def _ticks(view: View, live: Live) -> list[Line]:
@@ -68,28 +184,6 @@ def _ticks(view: View, live: Live) -> list[Line]:
         return []
     text = view.words("calibration.tick", figures.with_unit(late, "ms"), figures.percent(over))
     return [_labelled(view, "ticks", text)]
-
-
-def _jobs(view: View) -> list[Line]:
-    jobs = [job for job in (view.state.jobs if view.state else ()) if job.kind not in ELSEWHERE]
-    if not jobs:
-        return []
-    head = line(Span(view.words("calibration.jobs"), "bold"))
-    return [(), head, *(_job(view, job) for job in jobs)]
-
-
-def _job(view: View, job: Job) -> Line:
-    """Kind, phase, how far, until when."""
-    words = view.words
-    share = job.done / job.total if job.total else None
-    parts = [
-        f"{view.foreign(job.kind)} > {view.foreign(job.phase)}",
-        figures.bar(share, _BAR),
-        figures.percent(None if share is None else 100 * share),
-        f"{job.done}/{figures.UNKNOWN if job.total is None else job.total}",
-        words("calibration.eta", figures.duration(job.eta_ms)),
-    ]
-    return line(f" {'  '.join(parts)}{words('calibration.held') if job.held else ''}")
 
 
 def _labelled(view: View, name: str, text: str) -> Line:

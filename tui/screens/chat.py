@@ -197,7 +197,10 @@ class Chat(Screen):
         self.exchanges.append(Exchange(prompt))
         self.field.set("")
         self._writing, self._open, self._top = False, True, None
-        return Stream(PATH, {"messages": said, **_STREAMED, **self.options.body()})
+        asked = {"messages": said, **_STREAMED, **self.options.body()}
+        if view.live is not None and view.live.forecast_state != "none":
+            asked["return_forecast"] = True
+        return Stream(PATH, asked)
 
     def _stop(self, view: View) -> Effect:
         if not self._running:

@@ -3,7 +3,7 @@ others: whatever is in them is shown, nothing of it acts."""
 
 from tui import figures
 from tui.cells import cells, pad
-from tui.conversation import Exchange
+from tui.conversation import Exchange, Forecast
 from tui.lines import Line, Role, Span, line, wrap
 from tui.view import View
 
@@ -27,6 +27,7 @@ class Talk:
         lost = exchange.running and view.link == "lost"
         key: Key = (view.width, view.words.lang, view.ascii, exchange.phase, exchange.row, lost)
         key = (*key, len(exchange.answer_ids), len(exchange.text), exchange.read_tok)
+        key = (*key, exchange.forecast)
         kept = self._laid.get(at)
         if kept is None or kept[0] != key:
             kept = self._laid[at] = (key, _exchange(exchange, view, lost))
@@ -80,9 +81,14 @@ def _facts(exchange: Exchange, view: View) -> list[Line]:
 
 def _progress(exchange: Exchange, view: View) -> str:
     read, total = exchange.read_tok
-    if exchange.phase == "writing":
-        return view.words("chat.writing", len(exchange.answer_ids))
-    return view.words(f"chat.{exchange.phase}", read, total)
+    if exchange.phase != "writing":
+        return view.words(f"chat.{exchange.phase}", read, total)
+    told = view.words("chat.writing", len(exchange.answer_ids))
+    return f"{told}  {_forecast(exchange.forecast, view)}".rstrip()
+
+
+def _forecast(told: Forecast | None, view: View) -> str:
+    return view.words("chat.forecast", told.p50, told.p10, told.p90) if told is not None else ""
 
 
 def _numbers(exchange: Exchange, view: View) -> list[str]:
@@ -95,6 +101,7 @@ def _numbers(exchange: Exchange, view: View) -> list[str]:
     return [
         words("chat.prompt_tok", figures.count(exchange.prompt_tok)) + cached,
         words("chat.answer_tok", figures.count(tokens)),
+        _forecast(exchange.foretold, view),
         words.or_else(f"chat.finish_{exchange.finish}", view.foreign(exchange.finish)),
         ttft,
         total,

@@ -1,0 +1,138 @@
+"""POST /v1/forecast: what a request would cost, without running it."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from appliance.accounts.fitting import allowed_tier
+from appliance.api import prospects
+from appliance.api.bodies import decode, ignored_header, parse, read_body
+from appliance.api.box import Box, box_of
+from appliance.api.chat import job_of
+from appliance.api.chat import terms_of as chat_terms
+from appliance.api.chat_shapes import ChatRequest
+from appliance.api.completions import prepare_prompts
+from appliance.api.completions import terms_of as text_terms
+from appliance.api.intake import PRIORITIES, Terms, check_bounds, resolve_model, submits_of
+from appliance.api.questions import questions_of
+from appliance.api.replies import json_response
+from appliance.api.text_shapes import CompletionRequest
+from appliance.api.trace import Trace, trace_of
+from appliance.errors import BadRequest, NotFound
+from appliance.forecast.told import Forecast
+from appliance.outlook import Band, together
+from appliance.prepare.messages import Prepared
+
+WAIT_S = 2.0
+"""For the forecaster; beyond it, the rough estimate is told."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """At the box's standard rates, for an answer of p10, p50 and p90 tokens. None: not known."""
+
+    low: float | None
+    mid: float | None
+    high: float | None
+    currency: str
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Which forecaster says so."""
+
+    version: str
+    state: str
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """The answer. Tokens of several prompts or choices are told together."""
+
+    prompt_tokens: int
+    output_tokens: Band
+    confidence: float | None
+    claim: str
+    cost: Cost
+    kv_tokens: int
+    """KV cells at the end: every prompt once, and its choices with p90 tokens each."""
+    queue_position: int
+    """Requests that would start first."""
+    eta_ms: int | None
+    """From now to the end of the answer, at the median; None where the box cannot tell yet."""
+    forecaster: Told
+
+
+async def forecast(request: Request) -> Response:
+    """Takes the body of a chat or of a completion. Nothing is generated, nothing is charged."""
+    box, trace = box_of(request), trace_of(request)
+    if not box.forecasts.enabled:
+        raise NotFound(
+            "this box makes no forecasts: its configuration says forecast.enabled = false",
+            code="forecast_off",
+        )
+    shape, ignored = await _shape(request, box)
+    resolve_model(box, shape.model)
+    terms = chat_terms(shape) if isinstance(shape, ChatRequest) else text_terms(shape)
+    check_bounds(box, shape, terms)
+    if isinstance(shape, ChatRequest):
+        prompts = [await box.preparer.chat(job_of(shape))]
+    else:
+        prompts = await prepare_prompts(box, shape, shape.prompt)
+    found = await _prospect(box, trace, shape, terms, prompts)
+    return json_response(found, ignored_header(ignored))
+
+
+async def _shape(
+    request: Request, box: Box
+) -> tuple[ChatRequest | CompletionRequest, tuple[str, ...]]:
+    limits = box.config.limits
+    body = decode(await read_body(request, limits.body_bytes, limits.body_s), limits.json_depth)
+    report = box.config.api.unknown_fields == "report"
+    if "prompt" in body and "messages" in body:
+        raise BadRequest("give messages or prompt, not both", param="prompt", code="invalid_value")
+    if "prompt" in body:
+        return parse(CompletionRequest, body, report=report)
+    return parse(ChatRequest, body, report=report)
+
+
+async def _prospect(
+    box: Box,
+    trace: Trace,
+    shape: ChatRequest | CompletionRequest,
+    terms: Terms,
+    prompts: list[Prepared],
+) -> Prospect:
+    priority = PRIORITIES.get(allowed_tier(trace.holder, terms.service_tier), 0)
+    submits = submits_of(box, trace.key_id, shape, terms, prompts, None, priority)
+    forecasts = [
+        await box.forecasts.now(question, WAIT_S)
+        for question in questions_of(shape, prompts, submits)
+    ]
+    prompt_tokens = [len(submit.prompt) for submit in submits]
+    band = together([Band.of(one) for one in forecasts for _ in range(terms.n)])
+    return Prospect(
+        prompt_tokens=sum(prompt_tokens),
+        output_tokens=band,
+        confidence=forecasts[0].confidence if len(forecasts) == 1 else None,
+        claim=forecasts[0].claim,
+        cost=_cost(box, sum(prompt_tokens), band),
+        kv_tokens=sum(prompt_tokens) + sum(one.p90 * terms.n for one in forecasts),
+        queue_position=prospects.position(box, priority),
+        eta_ms=_eta_ms(box, priority, sum(prompt_tokens), forecasts),
+        forecaster=Told(forecasts[0].version, forecasts[0].state),
+    )
+
+
+def _cost(box: Box, prompt_tokens: int, band: Band) -> Cost:
+    rates, pace = prospects.rates_of(box.config.cost), box.forecasts.pace
+    low, mid, high = (
+        prospects.cost(rates, pace, prompt_tokens, tokens)
+        for tokens in (band.p10, band.p50, band.p90)
+    )
+    return Cost(low, mid, high, rates.currency)
+
+
+def _eta_ms(box: Box, priority: int, prompt_tokens: int, forecasts: list[Forecast]) -> int | None:
+    """Until its longest choice has ended."""
+    longest = max(one.p50 for one in forecasts)
+    takes = prospects.takes_s(box.supervisor.snapshot.stats, prompt_tokens, longest)
+    wait = prospects.wait_s(box, priority)
+    return None if takes is None or wait is None else round(1000 * (wait + takes))

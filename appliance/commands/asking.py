@@ -1,0 +1,46 @@
+"""One question of the command line to a box over HTTP, and why it got no answer."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any
+
+from appliance.commands.requests import NotDone
+
+_TIMEOUT_S = 60.0
+_MOST = 1 << 20
+
+
+def ask(url: str, body: dict[str, Any], key: str, cacert: str | None) -> dict[str, Any]:
+    """What the box answers to a POST. Raises NotDone."""
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    context = ssl.create_default_context(cafile=cacert) if url.startswith("https:") else None
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
+            return _object(answer.read(_MOST))
+    except urllib.error.HTTPError as error:
+        raise NotDone(_refusal(error)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise NotDone(f"the box does not answer at {url}: {reason}. Give --url") from None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("it answers something else than a box")
+    return found
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """The box's own words, and what they need."""
+    try:
+        told = str(json.loads(error.read(_MOST))["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        told = f"the box answered {error.code}"
+    needs = ". Export the key as STEELYARD_API_KEY" if error.code == 401 else ""
+    return f"{told}{needs}"

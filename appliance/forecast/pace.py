@@ -1,0 +1,23 @@
+"""How long something took lately."""
+
+from collections import deque
+
+KEPT = 256
+
+
+class Pace:
+    """The newest times. One owner."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=KEPT)
+
+    def add(self, seconds: float) -> None:
+        self._times.append(seconds)
+
+    def percentiles_ms(self) -> tuple[float, float]:
+        """p50 and p99, in ms; zeros before the first."""
+        if not self._times:
+            return (0.0, 0.0)
+        times = sorted(self._times)
+        middle, high = times[len(times) // 2], times[min(len(times) - 1, int(0.99 * len(times)))]
+        return (1000 * middle, 1000 * high)

@@ -1,0 +1,356 @@
+"""Forecasts for the daemon: one thread around a `Forecaster`, which nothing ever waits for long.
+
+Rules
+1. A request goes to the engine first; its forecast is made beside its prefill.
+2. What asks gets an answer in time or an estimate from all requests alike: at once, and never none.
+3. Whatever fails in here is logged and counted. Serving goes on.
+"""
+
+import asyncio
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
+
+from appliance.accounts.pace import Pace
+from appliance.forecast.archive import Arrays
+from appliance.forecast.forecaster import NO_FORECASTER
+from appliance.forecast.question import Question
+from appliance.forecast.refine import BadRefiner, Refiner
+from appliance.forecast.told import Forecast, ForecasterSnapshot
+from appliance.ledger.lengths import Past
+from appliance.ledger.rows import RequestRow
+from appliance.outlook import Outlook
+from appliance.rough import Rough
+from appliance.trim import trim
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 256
+"""Forecasts that may wait for the thread; beyond it, requests keep the rough estimate."""
+MOST_UNLEARNED = 4096
+"""Ended answers that may wait to be learned from."""
+LESSONS = 32
+"""So many are learned from even while requests run."""
+PENDING_S = 0.5
+"""Between two looks at what runs: answers that go on are longer than those that ended."""
+_GOODBYE_S = 2.0
+_ANSWER, _LEARN, _REMEMBER, _LEAVE = range(4)
+"""What the thread does first, second, in between, and last."""
+_UNOPENED = (
+    "the forecaster could not be opened, so estimates are rough: the log says why; restart the box "
+    "once that is mended"
+)
+
+
+class Oracle(Protocol):
+    """`forecast.forecaster.Forecaster` is the real one."""
+
+    @property
+    def snapshot(self) -> ForecasterSnapshot: ...
+
+    @property
+    def refine(self) -> Arrays | None: ...
+
+    def answer(self, question: Question, /) -> Forecast: ...
+
+    def observe(self, forecast: Forecast, length: int, censored: bool, /) -> None: ...
+
+    def pending(self, flights: Iterable[tuple[Forecast, int]], /) -> None: ...
+
+    def rebuild(self, rows: Iterable[tuple[Sequence[int], int, bool]], /) -> int: ...
+
+    def reload(self) -> ForecasterSnapshot: ...
+
+
+class Forecasts:
+    """Belongs to the event loop, but for its thread's own part. Without `make` it is off: nothing
+    is forecast, everything else works."""
+
+    def __init__(
+        self,
+        make: Callable[[], Oracle] | None = None,
+        past: Callable[[], Iterator[Past]] = lambda: iter(()),
+    ) -> None:
+        """`make` opens the forecaster, `past` reads what the ledger has, oldest first; both are
+        called on the thread."""
+        self.enabled = make is not None
+        self.pace = Pace()
+        self.failed = 0
+        """Jobs of the thread that failed, by a bug of ours."""
+        self.skipped = 0
+        """Requests that were not forecast because too many waited."""
+        self.on_answer: Callable[[float], None] = lambda seconds: None
+        """Told how long a forecast took, on the thread."""
+        self.on_end: Callable[[Forecast, int], None] = lambda forecast, length: None
+        """Told of each answer that came to its own end, or to its limit."""
+        self._make = make
+        self._past = past
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None]]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        self._waiting = 0
+        self._oracle: Oracle | None = None
+        self._refiner: Refiner | None = None
+        self._without = ForecasterSnapshot(state="global")
+        """How things stand without a forecaster: not opened yet, or never."""
+        self._rough = Rough()
+        self._live: set[Outlook] = set()
+        self._lessons: list[tuple[Outlook, int, bool]] = []
+        self._thread: threading.Thread | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._opened = asyncio.Event()
+
+    @property
+    def snapshot(self) -> ForecasterSnapshot:
+        """How the forecaster does."""
+        if not self.enabled:
+            return ForecasterSnapshot()
+        oracle = self._oracle
+        return oracle.snapshot if oracle is not None else self._without
+
+    @property
+    def degraded(self) -> str:
+        """What does not run as it should, and what to do; empty where all does. No forecaster for
+        the served model is a state, not a fault."""
+        found = self.snapshot
+        if found.state == "uncalibrated":
+            return found.problem or "its bounds do not hold: run `steelyard calibrate`"
+        broken = found.problem if found.problem != NO_FORECASTER else ""
+        return broken or found.degraded
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Opens the forecaster on the thread, then remembers what the ledger has."""
+        if self._make is None or self._thread is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="forecast", daemon=True)
+        self._thread.start()
+        self._watching = asyncio.create_task(self._watch(), name="forecasts")
+
+    async def opened(self, within_s: float) -> bool:
+        """Whether the forecaster was opened in that time, or there is none to open."""
+        if self._thread is None:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await self._opened.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ends the thread after the job it is at."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put((-1, 0, _leave))
+            await asyncio.to_thread(thread.join, _GOODBYE_S)
+
+    def reload(self) -> None:
+        """Another version was installed: goes over to it, soon."""
+        self._put(_LEARN, self._reload)
+
+    # -- forecasts -------------------------------------------------------------------------------
+
+    def rough(self, question: Question) -> Forecast:
+        """From all requests alike, at once."""
+        return self._rough.forecast(question, self.snapshot.state)
+
+    def ask(self, question: Question, outlook: Outlook | None = None) -> "asyncio.Future[Forecast]":
+        """The forecast, once it is made (in `outlook` too); a result always, never an exception."""
+        rough = outlook.forecast if outlook is not None else self.rough(question)
+        future: asyncio.Future[Forecast] = asyncio.get_running_loop().create_future()
+        if question.ignore_eos or self._thread is None or self._waiting >= MOST_WAITING:
+            self.skipped += not question.ignore_eos
+            future.set_result(rough)
+            return future
+        self._waiting += 1
+        self._put(_ANSWER, partial(self._answer, question, rough, future, outlook))
+        return future
+
+    async def now(self, question: Question, within_s: float) -> Forecast:
+        """The forecast of a request that is not to run; the rough one where that takes longer."""
+        asked = self.ask(question)
+        done, _ = await asyncio.wait([asked], timeout=within_s)
+        return asked.result() if done else self.rough(question)
+
+    def outlook(self, question: Question, n: int) -> Outlook:
+        """What is foreseen of a request, before it is submitted: `begin` must follow, and `ended`
+        when it has its final row."""
+        rough, teaches = self.rough(question), not question.ignore_eos
+        found = Outlook(rough, n=n, refiner=self._refiner, teaches=teaches)
+        self._live.add(found)
+        return found
+
+    def begin(self, outlook: Outlook, question: Question) -> None:
+        """It was submitted: makes its forecast."""
+        outlook.follow(self.ask(question, outlook))
+
+    def ended(self, outlook: Outlook, row: RequestRow) -> None:
+        """A request has its final row: learn from it."""
+        self._live.discard(outlook)
+        self.pace.add(
+            prefill_ns=row.prefill_ns,
+            prefill_tokens=row.prefill_tokens,
+            decode_ns=row.decode_ns,
+            completion_tokens=row.completion_tokens,
+        )
+        if row.exact and not row.recovered and outlook.teaches:
+            for choice in row.choices:
+                if choice.completion_tokens:
+                    self._learn(outlook, choice.completion_tokens, choice.stop_type)
+
+    def _learn(self, outlook: Outlook, length: int, stop_type: str) -> None:
+        censored = stop_type != "eos"
+        self._rough.observe(length, censored)
+        if not censored or stop_type == "limit":
+            self.on_end(outlook.forecast, length)
+        if len(self._lessons) < MOST_UNLEARNED:
+            self._lessons.append((outlook, length, censored))
+
+    def _teach(self) -> None:
+        """Lessons wait for an idle box, or till they are many: while the engine has all cores,
+        what is computed beside it holds up every stream."""
+        if self._lessons and (not self._live or len(self._lessons) >= LESSONS):
+            lessons, self._lessons = self._lessons, []
+            self._put(_LEARN, partial(self._observe, lessons))
+
+    async def _watch(self) -> None:
+        told = False
+        while True:
+            await asyncio.sleep(PENDING_S)
+            self._teach()
+            flights = [
+                (one.forecast, one.generated) for one in self._live if one.generated and one.teaches
+            ]
+            if flights or told:
+                self._put(_LEARN, partial(self._pending, flights))
+            told = bool(flights)
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _put(self, order: int, job: Callable[[], None]) -> None:
+        if self._thread is not None:
+            self._jobs.put((order, next(self._numbers), job))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """Does `call` on the event loop, if that still runs."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the loop has closed: nobody is left to hear it
+            return
+
+    def _run(self) -> None:
+        self._guarded(self._open)
+        if self._oracle is None:
+            self._without = ForecasterSnapshot(state="global", degraded=_UNOPENED)
+        self._tell(self._opened.set)
+        while True:
+            _, _, job = self._jobs.get()
+            if job is _leave:
+                return
+            self._guarded(job)
+
+    def _guarded(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:  # a thread's top: no forecast is worth a request
+            self.failed += 1
+            log.exception("the forecaster failed at something; serving goes on without it")
+
+    def _open(self) -> None:
+        assert self._make is not None
+        self._oracle = self._make()
+        self._refiner = _refiner(self._oracle)
+        said = self._oracle.snapshot
+        named = said.version or "none"
+        log.info("forecaster: %s, state %s %s", named, said.state, said.problem)
+        trim()
+        self._put(_REMEMBER, partial(self._remember, self._past(), recall=True))
+
+    def _answer(
+        self,
+        question: Question,
+        rough: Forecast,
+        future: "asyncio.Future[Forecast]",
+        outlook: Outlook | None,
+    ) -> None:
+        found = rough
+        begun = time.perf_counter()
+        try:
+            if self._oracle is not None:
+                found = self._oracle.answer(question)
+                self.on_answer(time.perf_counter() - begun)
+        finally:
+            if outlook is not None:
+                outlook.made = found
+            self._tell(partial(self._resolve, future, found))
+
+    def _resolve(self, future: "asyncio.Future[Forecast]", found: Forecast) -> None:
+        self._waiting -= 1
+        if not future.done():
+            future.set_result(found)
+
+    def _observe(self, lessons: list[tuple[Outlook, int, bool]]) -> None:
+        for outlook, length, censored in lessons:
+            if self._oracle is not None:
+                self._oracle.observe(outlook.forecast, length, censored)
+
+    def _pending(self, flights: list[tuple[Forecast, int]]) -> None:
+        if self._oracle is not None:
+            self._oracle.pending(flights)
+
+    def _reload(self) -> None:
+        if self._oracle is not None:
+            self._oracle.reload()
+            self._refiner = _refiner(self._oracle)
+            self._put(_REMEMBER, partial(self._remember, self._past(), recall=False))
+
+    def _remember(self, rows: Iterator[Past], *, recall: bool) -> None:
+        """One more row of the ledger, then whatever else is to be done, then the next one.
+        `recall`: the event loop has not been told of it before."""
+        found = next(rows, None)
+        if found is None:
+            return
+        if self._oracle is not None:
+            self._oracle.rebuild([(one.prompt, one.length, one.censored) for one in found.answers])
+        if recall:
+            self._tell(partial(self._recall, found))
+        self._put(_REMEMBER, partial(self._remember, rows, recall=recall))
+
+    def _recall(self, row: Past) -> None:
+        """The event loop's own memory of it."""
+        self.pace.add(
+            prefill_ns=row.prefill_ns,
+            prefill_tokens=row.prefill_tokens,
+            decode_ns=row.decode_ns,
+            completion_tokens=row.completion_tokens,
+        )
+        for one in row.answers:
+            self._rough.observe(one.length, one.censored)
+
+
+def _leave() -> None:
+    """The thread's last job."""
+
+
+def _refiner(oracle: Oracle) -> Refiner | None:
+    """What refines forecasts in flight; None where the version has nothing for it."""
+    arrays = oracle.refine
+    if arrays is None:
+        return None
+    try:
+        return Refiner.from_arrays(arrays)
+    except BadRefiner as error:
+        log.warning("forecasts are not refined in flight: %s", error)
+        return None
