@@ -295,5 +295,5 @@ def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     before = threading.active_count()
     with fake_box() as box:
         run(box, tmp_path)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # others may end meanwhile
     assert os.path.getsize(tmp_path / "answers.jsonl") > 0

@@ -68,4 +68,4 @@ def secret(view: View, data: Any) -> Show | None:
 
 
 def _path(key: Key) -> str:
-    return f"/admin/keys/{quote(key.id, safe='')}"
+    return f"/admin/keys/{quote(key.id, safe='', errors='replace')}"

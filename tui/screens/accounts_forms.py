@@ -57,7 +57,7 @@ def _create(texts: Mapping[str, str], view: View) -> Effect:
 
 def key_limits(view: View, key: Key) -> Form:
     """The limits of a key, as they are."""
-    path = f"/admin/keys/{quote(key.id, safe='')}/limits"
+    path = f"/admin/keys/{quote(key.id, safe='', errors='replace')}/limits"
 
     def then(texts: Mapping[str, str], view: View) -> Effect:
         return _limits_ask(view, key.name, path, limits_from(texts), limits_from(texts))

@@ -252,7 +252,7 @@ class Audit(Screen):
 
 
 def _audit(id: str) -> str:
-    return f"/v1/audit/{quote(id, safe='')}"
+    return f"/v1/audit/{quote(id, safe='', errors='replace')}"
 
 
 def _unmarked(row: Line) -> Line:

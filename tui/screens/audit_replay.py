@@ -16,7 +16,7 @@ def replay_ask(id: str, choice: int, view: View) -> Ask:
     words, name = view.words, view.foreign(id)
     call = Call(
         "POST",
-        f"/admin/audit/{quote(id, safe='')}/replay",
+        f"/admin/audit/{quote(id, safe='', errors='replace')}/replay",
         {"id": id, "choice": choice},
         done=words("audit.replay.done", id=name),
     )

@@ -244,7 +244,7 @@ class Chat(Screen):
         last = self.exchanges[-1] if self.exchanges else None
         if last is None or last.running or not last.id or last.row is not None:
             return None
-        return Query(f"/admin/requests/{quote(last.id, safe='')}", 1.0)
+        return Query(f"/admin/requests/{quote(last.id, safe='', errors='replace')}", 1.0)
 
     def receive(self, query: Query, data: Any, error: str | None) -> None:
         if query == WHOAMI:

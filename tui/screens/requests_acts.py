@@ -28,7 +28,7 @@ def cancel(view: View, row: RequestRow | Ended, *, over: bool) -> Effect:
     )
     call = Call(
         "DELETE",
-        f"/admin/requests/{quote(row.id, safe='')}",
+        f"/admin/requests/{quote(row.id, safe='', errors='replace')}",
         done=words("requests.cancel.done", id=short(name)),
         idempotent=False,
     )

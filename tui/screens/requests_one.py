@@ -62,7 +62,7 @@ class One:
 
     @property
     def _name(self) -> str:
-        return quote(self.row.id, safe="")
+        return quote(self.row.id, safe="", errors="replace")
 
     def queries(self) -> tuple[Query, ...]:
         if self.told is None:

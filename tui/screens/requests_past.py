@@ -19,7 +19,7 @@ def older(cursor: int) -> Query:
 
 def named(name: str) -> Query:
     """A request by id, trace id or X-Request-Id."""
-    return Query(f"/admin/requests/{quote(name, safe='')}", 0)
+    return Query(f"/admin/requests/{quote(name, safe='', errors='replace')}", 0)
 
 
 class Past:
