@@ -51,7 +51,7 @@ from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
 from appliance.supervisor import EngineCannotStart
 from appliance.tls import TlsError, TlsState, in_clear, tls_on
-from appliance.trim import be_frugal, trim
+from appliance.trim import be_frugal
 
 _log = logging.getLogger(__name__)
 
@@ -334,7 +334,6 @@ class Daemon:
         )
         if warning:
             _log.warning("%s", warning)
-        trim()
         notify(f"READY=1\nSTATUS=serving {self._model.name} at {url}")
         _log.info("ready: serving %s at %s", self._model.name, url)
 

@@ -30,7 +30,6 @@ async def board(request: Request) -> Response:
 
 def board_of(board: BoardSnapshot) -> Board:
     """The board, its line, its outputs, and what it told last, newest first."""
-    line = board.link
     return Board(
         state=board.state,
         device=board.device,
@@ -47,17 +46,7 @@ def board_of(board: BoardSnapshot) -> Board:
             BoardEvent(at_ms=one.wall_ms, code=one.code, argument=one.argument)
             for one in reversed(board.events)
         ),
-        link=BoardLink(
-            samples=line.samples,
-            lost=line.lost,
-            bad=line.bad,
-            retries=line.retries,
-            resets=line.resets,
-            power_cycles=line.power_cycles,
-            rtt_p50_ms=line.rtt_p50_ms,
-            rtt_p99_ms=line.rtt_p99_ms,
-            clock_ppm=line.clock_ppm,
-        ),
+        link=msgspec.convert(board.link, BoardLink, from_attributes=True),
     )
 
 

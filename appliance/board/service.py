@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from appliance.board.heartbeat import MOST_INHIBIT_S, REASONS, Beat, Rule, Wait
@@ -49,6 +49,15 @@ CODES = {
     m.EV_BOOT: "boot",
     m.EV_DEADMAN: "deadman",
 }
+_UNREADY: Mapping[str, State] = {
+    "down": "lost",
+    "greeting": "greeting",
+    "describing": "greeting",
+    "unusable": "unusable",
+}
+"""By the line's state."""
+_WATCHING: Mapping[int, State] = {m.PRETIMEOUT: "warned", m.LATCHED: "latched"}
+"""By the watchdog's; in all others it is armed."""
 
 
 class BoardService:
@@ -249,21 +258,19 @@ class BoardService:
 
     def _state(self, told: bridge.Telemetry, fed: Fed | None) -> State:
         if told.state != "ready":
-            return {"down": "lost", "unusable": "unusable"}.get(told.state, "greeting")  # type: ignore[return-value]
+            return _UNREADY[told.state]
         if fed is None or not self._armed or fed.state == m.OFF:
             return "watching"
-        named: dict[int, State] = {m.PRETIMEOUT: "warned", m.LATCHED: "latched"}
-        return named.get(fed.state, "armed")
+        return _WATCHING.get(fed.state, "armed")
 
     def _outputs(self, told: bridge.Telemetry) -> tuple[OutputState, ...]:
         if told.board is None:
             return ()
-        duties = {f"{one.name}": f"{one.name}_duty" for one in told.board.outputs}
         return tuple(
             OutputState(
                 name=one.name,
                 unit=one.unit,
-                now=told.values.get(duties[one.name]),
+                now=told.values.get(f"{one.name}_duty"),
                 safe=one.offset * one.scale,
             )
             for one in told.board.outputs

@@ -8,11 +8,9 @@ from appliance.engine.vocab import Vocab, VocabError
 from appliance.errors import BadRequest
 from appliance.forecast.dataset import Prompt
 from appliance.forecast.question import Question, Turn
+from appliance.forecast.spelling import turns_of
 from appliance.prepare.messages import ChatJob
 from appliance.prepare.prompt import Prompter
-
-ROLES = frozenset({"system", "developer", "user", "human", "assistant", "model", "tool"})
-_SAME = {"human": "user", "model": "assistant", "developer": "system"}
 
 
 class NoModel(Exception):
@@ -56,9 +54,8 @@ class Reader:
         return found, refused
 
     def turns(self, ids: Sequence[int]) -> tuple[Turn, ...]:
-        """What was said, from a prompt's token ids: control tokens part it, and a role's name at
-        the head of a part says whose it is. Without any role all of it is one user turn."""
-        return _turns(self._parts(ids))
+        """What was said, from a prompt's token ids, which control tokens part."""
+        return turns_of(self._parts(ids))
 
     def _parts(self, ids: Sequence[int]) -> list[str]:
         parts: list[list[int]] = [[]]
@@ -68,25 +65,3 @@ class Reader:
             elif 0 <= token < self._vocab.n_tokens:
                 parts[-1].append(token)
         return [self._vocab.detokenize(part).decode("utf-8", "replace") for part in parts]
-
-
-def _turns(parts: Sequence[str]) -> tuple[Turn, ...]:
-    role, found, roles = "user", list[Turn](), False
-    for part in parts:
-        named, text = _headed(part)
-        role, roles = (named, True) if named else (role, roles)
-        if text.strip():
-            found.append(Turn(role, text.strip("\n")))
-    if not roles:
-        whole = "".join(parts).strip()
-        return (Turn("user", whole),) if whole else ()
-    return tuple(found)
-
-
-def _headed(part: str) -> tuple[str, str]:
-    """The role that a part begins with, and the rest; ("", part) where it names none."""
-    head, line_break, rest = part.partition("\n")
-    name = head.strip().lower()
-    if name not in ROLES or (not line_break and head != head.strip()):
-        return "", part
-    return _SAME.get(name, name), rest

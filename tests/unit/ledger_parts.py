@@ -1,7 +1,7 @@
 """Rows for tests of the ledger."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -165,3 +165,20 @@ class Disk:
 
 def _stop_growth(db: Database) -> None:
     db.execute("PRAGMA max_page_count = 1")  # which means: as many as there are now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def ledger(path: Path, disk: Disk) -> Iterator[Ledger]:
+    opened = Ledger.open(path, connect=disk.connect)
+    yield opened
+    opened.close()

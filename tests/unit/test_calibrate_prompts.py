@@ -11,9 +11,9 @@ from appliance.calibrate import questions
 from appliance.calibrate.cases import of_past, of_prompts
 from appliance.calibrate.history import Past, read_ledger
 from appliance.calibrate.prompts import read_prompts
-from appliance.calibrate.questions import _turns
 from appliance.forecast.dataset import BadDataset, Message
 from appliance.forecast.question import Question, Turn
+from appliance.forecast.spelling import turns_of
 from appliance.ledger.rows import ChoiceRow
 from appliance.ledger.writer import Ledger
 from tests.unit.calibrate_box import answered, prompt
@@ -81,22 +81,22 @@ GEMMA = ["", "user\nHi\nthere", "\n", "model\nYes?", "\n", "user\nGo.", "\n", "m
 
 @pytest.mark.parametrize("parts", [CHATML, LLAMA])
 def test_turns_are_found_again_in_what_a_template_made(parts: list[str]) -> None:
-    assert _turns(parts) == (Turn("system", "Be kind."), Turn("user", "Hi\nthere"))
+    assert turns_of(parts) == (Turn("system", "Be kind."), Turn("user", "Hi\nthere"))
 
 
 def test_other_words_for_a_role_are_understood() -> None:
-    assert [turn.role for turn in _turns(GEMMA)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in turns_of(GEMMA)] == ["user", "assistant", "user"]
 
 
 def test_a_plain_text_is_one_user_turn() -> None:
-    assert _turns(["", "Once upon a time"]) == (Turn("user", "Once upon a time"),)
-    assert _turns(["", " \n"]) == ()
-    assert _turns([]) == ()
+    assert turns_of(["", "Once upon a time"]) == (Turn("user", "Once upon a time"),)
+    assert turns_of(["", " \n"]) == ()
+    assert turns_of([]) == ()
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
 def test_no_text_breaks_it(parts: list[str]) -> None:
-    assert all(turn.text.strip() for turn in _turns(parts))
+    assert all(turn.text.strip() for turn in turns_of(parts))
 
 
 # -- the ledger ----------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,28 +20,17 @@ from tests.unit.ledger_parts import (
     action,
     admitted,
     broken_links,
+    disk,
     fails,
+    ledger,
     numbers,
+    path,
     request,
     until,
 )
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def disk() -> Disk:
-    return Disk()
-
-
-@pytest.fixture
-def ledger(path: Path, disk: Disk) -> Iterator[Ledger]:
-    opened = Ledger.open(path, connect=disk.connect)
-    yield opened
-    opened.close()
+__all__ = ["disk", "ledger", "path"]
+"""Fixtures."""
 
 
 def test_full_disk_refuses_admissions_and_loses_no_final_row(

@@ -4,7 +4,6 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,30 +23,19 @@ from tests.unit.ledger_parts import (
     action,
     admitted,
     broken_links,
+    disk,
     fails,
+    ledger,
     note,
     numbers,
+    path,
     payload,
     request,
     until,
 )
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def disk() -> Disk:
-    return Disk()
-
-
-@pytest.fixture
-def ledger(path: Path, disk: Disk) -> Iterator[Ledger]:
-    opened = Ledger.open(path, connect=disk.connect)
-    yield opened
-    opened.close()
+__all__ = ["disk", "ledger", "path"]
+"""Fixtures."""
 
 
 # -- writing -------------------------------------------------------------------------------------
