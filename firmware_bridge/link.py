@@ -32,6 +32,7 @@ from firmware_bridge.events import (
     Stats,
     Unusable,
 )
+from firmware_bridge.messages import UNREAD
 from firmware_bridge.protocol import Counters, Session, State
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Telemetry:
     counters: Counters = field(default_factory=Counters)
     clock: ClockFit | None = None
     values: dict[str, float] = field(default_factory=dict)
-    """The newest sample of each channel, in its unit."""
+    """The newest sample of each channel that could be read, in its unit."""
     sampled_at: float | None = None
     fed: Fed | None = None
     fed_at: float | None = None
@@ -251,6 +252,7 @@ class Link:
         return {
             channel.name: raw * channel.scale + channel.offset
             for channel, raw in zip(board.channels, row, strict=False)
+            if raw != UNREAD
         }
 
     def _wake(self) -> None:

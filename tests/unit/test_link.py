@@ -150,3 +150,11 @@ def test_link_to_a_line_that_takes_nothing_stops_at_once() -> None:
     finally:
         os.close(here)
         os.close(there)
+
+
+def test_a_sensor_that_cannot_be_read_has_no_value() -> None:
+    with Simulation({"STEELYARD_SIMULATED_BROKEN": "0"}) as board, started(board.path) as link:
+        until(lambda: ready(link))
+        link.send(Stream(True))
+        until(lambda: "rail_12v" in link.telemetry.values)
+        assert "cpu_temperature" not in link.telemetry.values
