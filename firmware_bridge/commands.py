@@ -60,7 +60,42 @@ class Ping:
     payload: bytes = b""
 
 
-Command = Heartbeat | Stream | ConfigureWatchdog | StopWatchdog | Inhibit | Output | Ping
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """How the slots and an update stand (`parse.update`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBegin:
+    """An image of so many bytes comes, the first `head_size` of them its head."""
+
+    head_size: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateData:
+    """Bytes of the image at their offset. Sent twice, they are taken once."""
+
+    offset: int
+    piece: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBoot:
+    """Boot anew, and try the new firmware."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConfirm:
+    """The firmware on trial, of this version, is to stay."""
+
+    version: tuple[int, int, int]
+
+
+Updating = UpdateState | UpdateBegin | UpdateData | UpdateBoot | UpdateConfirm
+"""What a board takes even when its schema is another."""
+Command = Heartbeat | Stream | ConfigureWatchdog | StopWatchdog | Inhibit | Output | Ping | Updating
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +117,12 @@ def check(command: Command) -> Refusal | None:
             sound = 0 <= seconds <= m.MAX_INHIBIT_S and 0 <= reason <= 0xFF
         case Output(output, value, max_ms):
             sound = 0 <= output <= 0xFF and 0 <= value <= 0xFFFF and 0 < max_ms <= MAX_DEADMAN_MS
+        case UpdateBegin(head_size, total):
+            sound = 0 < head_size <= 0xFFFF and head_size < total <= 0xFFFFFFFF
+        case UpdateConfirm(version):
+            sound = len(version) == 3 and all(0 <= part <= 255 for part in version)
+        case UpdateData(offset, piece):
+            sound = 0 <= offset <= 0xFFFFFFFF and 0 < len(piece) <= m.UPDATE_PIECE
         case Ping(payload):
             sound = len(payload) <= MAX_PAYLOAD
         case _:
@@ -106,6 +147,22 @@ def encode(command: Command, challenge: int) -> tuple[int, bytes]:
             return m.OUTPUT, struct.pack(m.OUTPUT_ASK, output, value, max_ms)
         case Ping(payload):
             return m.PING, payload
+        case _:
+            return _update(command)
+
+
+def _update(command: Updating) -> tuple[int, bytes]:
+    match command:
+        case UpdateState():
+            return m.UPDATE_STATE, b""
+        case UpdateBegin(head_size, total):
+            return m.UPDATE_BEGIN, struct.pack(m.UPDATE_BEGIN_ASK, head_size, total)
+        case UpdateData(offset, piece):
+            return m.UPDATE_DATA, struct.pack(m.UPDATE_DATA_ASK, offset) + piece
+        case UpdateBoot():
+            return m.UPDATE_BOOT, b""
+        case UpdateConfirm(version):
+            return m.UPDATE_CONFIRM, struct.pack(m.UPDATE_CONFIRM_ASK, bytes(version))
 
 
 def _watchdog(command: ConfigureWatchdog) -> bytes:

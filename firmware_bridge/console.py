@@ -41,6 +41,8 @@ EVENTS = {
     m.EV_FAN: "fan stands still",
     m.EV_BOOT: "board booted",
     m.EV_DEADMAN: "output fell back",
+    m.EV_UPDATED: "new firmware was kept",
+    m.EV_REVERTED: "new firmware was not confirmed",
 }
 STATES = ("off", "armed", "pre-timeout", "cut", "booting", "latched", "inhibited")
 HELP = """\

@@ -8,12 +8,15 @@ function of that window alone, so the same samples always give the same correcti
    above 25, three samples at least on either side), only what came after the step counts.
 3. What is left and lies within 3.5 sigma of its median is averaged.
 
-With fewer than 16 references in the window that cannot be told from noise; a scalar Kalman filter
+A step is known only some samples after it. So those that came in since the last look can be
+corrected once more by what the look found (`biases`): before the step by what was true before it.
+
+With fewer than 16 references in the window a step cannot be told from noise; a scalar Kalman filter
 that two samples must move together stands in (`sparse`). Without any, the last one known holds.
-Simulated against steps, drifts and outliers: six times nearer to the truth than no correction, and
-back after a step within 13 ms (95 %).
+`python -m bench.compensator --sensors` simulates steps, drifts and outliers (docs/control.md).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +42,8 @@ Quality = Literal["ok", "sparse", "holdover", "none"]
 """none: there was never a reference, so nothing is corrected."""
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class Drift:
     """In the window."""
     stepped: bool = False
     """The mean stepped within the window."""
+    before: float = 0.0
+    """What it was off by before that step; `bias` where there was none."""
+    since: int = WINDOW
+    """How many of the newest samples came after it."""
 
 
 class DriftWindow:
@@ -72,54 +81,71 @@ class DriftWindow:
 
     def push(self, residuals: Floats) -> None:
         """The next samples, shape (n,); NaN where there was no reference."""
-        for one in residuals:
-            self._filter.push(float(one))
-        kept = np.concatenate([self._residuals, residuals])
-        self._residuals = kept[-WINDOW:]
+        if self._last.quality != "ok":
+            for one in residuals.tolist():
+                self._filter.push(one)
+        self._residuals = np.concatenate([self._residuals, residuals])[-WINDOW:]
 
     def estimate(self) -> Drift:
         """What is known now."""
-        have = self._residuals[~np.isnan(self._residuals)]
-        if len(have) >= DENSE:
-            self._last = _dense(have, self._sigma)
+        known = np.flatnonzero(~np.isnan(self._residuals))
+        if len(known) >= DENSE:
+            self._last = _dense(self._residuals, known, self._sigma)
             self._filter.settle(self._last.bias)
-        elif len(have):
-            self._last = Drift(self._filter.bias, "sparse", len(have))
+        elif len(known):
+            self._last = _plain(self._filter.bias, "sparse", len(known))
         elif self._last.quality != "none":
-            self._last = Drift(self._last.bias, "holdover", 0)
+            self._last = _plain(self._last.bias, "holdover", 0)
         return self._last
 
-
-def _dense(have: Floats, sigma: float) -> Drift:
-    sound = _screened(have, sigma)
-    after, stepped = _after_step(sound, sigma)
-    near = after[np.abs(after - np.median(after)) < TRIM * sigma]
-    bias = float(near.mean()) if len(near) else float(np.median(after))
-    return Drift(bias, "ok", len(have), stepped)
+    def biases(self, count: int) -> Floats:
+        """What to take off each of the newest `count` samples, as the last look found it."""
+        found = np.full(count, self._last.bias)
+        found[: max(0, count - self._last.since)] = self._last.before
+        return found
 
 
-def _screened(have: Floats, sigma: float) -> Floats:
-    """Without what is far from both its neighbours (at the ends, from the one there is)."""
+def _plain(bias: float, quality: Quality, references: int) -> Drift:
+    return Drift(bias, quality, references, before=bias)
+
+
+def _dense(residuals: Floats, known: Places, sigma: float) -> Drift:
+    sound = known[_sound(residuals[known], sigma)]
+    values = residuals[sound]
+    cut = _step(values, sigma)
+    bias = _level(values[cut:], sigma)
+    if not cut:
+        return _plain(bias, "ok", len(known))
+    before = _level(values[:cut], sigma)
+    return Drift(bias, "ok", len(known), True, before, len(residuals) - int(sound[cut]))
+
+
+def _level(values: Floats, sigma: float) -> float:
+    """The trimmed mean."""
+    middle = float(np.median(values))
+    near = values[np.abs(values - middle) < TRIM * sigma]
+    return float(near.mean()) if len(near) else middle
+
+
+def _sound(have: Floats, sigma: float) -> Flags:
+    """False for what is far from both its neighbours (at the ends, from the one there is)."""
     gaps = np.abs(np.diff(have)) > OUTLIER * sigma
-    before = np.concatenate([gaps[:1], gaps])
-    behind = np.concatenate([gaps, gaps[-1:]])
-    sound = have[~(before & behind)]
-    return sound if len(sound) >= BESIDE else have
+    sound = ~(np.concatenate([gaps[:1], gaps]) & np.concatenate([gaps, gaps[-1:]]))
+    return sound if np.count_nonzero(sound) >= BESIDE else np.ones(len(have), dtype=bool)
 
 
-def _after_step(sound: Floats, sigma: float) -> tuple[Floats, bool]:
-    """What came after the likeliest step, if there is one."""
-    total = len(sound)
-    left = np.arange(1, total)
-    sums = np.cumsum(sound)
-    apart = sums[:-1] / left - (sums[-1] - sums[:-1]) / (total - left)
-    ratio = left * (total - left) / total * (apart / sigma) ** 2
-    ratio[: BESIDE - 1] = 0.0
-    ratio[total - BESIDE :] = 0.0
-    cut = int(ratio.argmax()) if len(ratio) else 0
-    if not len(ratio) or ratio[cut] <= STEP:
-        return sound, False
-    return sound[cut + 1 :], True
+def _step(values: Floats, sigma: float) -> int:
+    """The place of the first sample after the likeliest step; 0: there is none."""
+    total = len(values)
+    if total < 2 * BESIDE:
+        return 0
+    left = np.arange(BESIDE, total - BESIDE + 1)
+    sums = np.cumsum(values)
+    before = sums[left - 1]
+    apart = before / left - (sums[-1] - before) / (total - left)
+    ratio = left * (total - left) * apart * apart
+    at = int(ratio.argmax())
+    return int(left[at]) if ratio[at] > STEP * total * sigma * sigma else 0
 
 
 class _Filter:
@@ -133,12 +159,12 @@ class _Filter:
 
     def push(self, residual: float) -> None:
         self._variance = min(self._variance + WALK * WALK, WIDEST)
-        if np.isnan(residual):
+        if math.isnan(residual):
             return
         off, noise = residual - self.bias, self._noise
-        if abs(off) > GATE * float(np.sqrt(self._variance + noise)):
+        if abs(off) > GATE * math.sqrt(self._variance + noise):
             suspect, self._suspect = self._suspect, residual
-            if suspect is None or abs(residual - suspect) > 6 * float(np.sqrt(noise)):
+            if suspect is None or abs(residual - suspect) > 6 * math.sqrt(noise):
                 return
             off, noise = (residual + suspect) / 2 - self.bias, noise / 2
             self._variance = min(max(self._variance, off * off), WIDEST)

@@ -111,6 +111,26 @@ class Fed:
     left_ms: int
 
 
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How the board's firmware stands. `slot` is empty where it has none; phases and reasons are in
+    messages.py; `other` is 0.0.0 where the other slot holds nothing."""
+
+    slot: str
+    trial: bool
+    phase: int
+    reason: int
+    reverted: bool
+    version: Version
+    other: Version
+    received: int
+    total: int
+    left_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """The board's own counters, once a second."""

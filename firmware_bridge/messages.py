@@ -1,8 +1,9 @@
 """The messages of the protocol and their layouts. Shared with the firmware, as wire.py is.
 
-HELLO's layout is frozen for ever; the others belong to a major version. Both ends hash the layouts
-they were built with, together with the board's descriptions of its channels and outputs: ends that
-would read each other's bytes differently find out at HELLO.
+The layouts of HELLO and of the updates (0x30 and on) are frozen for ever, so that any host can
+renew any board; the others belong to a major version. Both ends hash the layouts that they were
+built with, together with the board's descriptions of its channels and outputs: ends that would
+read each other's bytes differently find out at HELLO.
 """
 
 import struct
@@ -16,7 +17,7 @@ except ImportError:  # MicroPython has no typing
     pass
 
 MAJOR = 1
-MINOR = 0
+MINOR = 1
 
 HELLO = 0x01
 PING = 0x02
@@ -32,6 +33,11 @@ TELEMETRY = 0x20
 EVENT = 0x21
 ACK = 0x22
 STATS = 0x23
+UPDATE_STATE = 0x30
+UPDATE_BEGIN = 0x31
+UPDATE_DATA = 0x32
+UPDATE_BOOT = 0x33
+UPDATE_CONFIRM = 0x34
 
 HELLO_ASK = "<BBI"
 """Lowest and highest major version, nonce."""
@@ -67,6 +73,19 @@ ACK_ASK = "<H"
 STATS_TELL = "<IIIIIII"
 """Boot id, frames accepted, frames refused, frames not sent, samples taken late, samples skipped,
 longest turn of the main loop (µs)."""
+UPDATE_TELL = "<BBBBB3s3sIII"
+"""Slot that runs (0 a, 1 b, 255 none), on trial (0 or 1), phase, reason, whether the last trial
+failed, version that runs, version in the other slot (zeros: none), bytes received, bytes in all,
+time left to confirm (ms)."""
+UPDATE_BEGIN_ASK = "<HI"
+"""Bytes of the image's head, bytes of the whole image."""
+UPDATE_DATA_ASK = "<I"
+"""Offset in the image; then at most UPDATE_PIECE bytes. None crosses the end of the head."""
+UPDATE_DATA_TELL = "<I"
+"""Bytes received so far."""
+UPDATE_PIECE = 238
+UPDATE_CONFIRM_ASK = "<3s"
+"""The version that is to stay: a board that runs another refuses."""
 
 LAYOUTS = (
     (HELLO, HELLO_ASK, HELLO_TELL),
@@ -88,7 +107,9 @@ BAD_LENGTH = 2
 BAD_ARGUMENT = 3
 DENIED = 4
 NOT_GREETED = 5
-"""Error codes. The last: the board has booted since, and must be greeted before it obeys."""
+NOT_YET = 6
+"""Error codes. The last two: the board has booted since, and must be greeted before it obeys; the
+firmware on trial has not watched itself for long enough."""
 
 CHANNEL = 0
 ACTUATOR = 1
@@ -126,7 +147,31 @@ EV_OVERTEMPERATURE = 6
 EV_FAN = 7
 EV_BOOT = 8
 EV_DEADMAN = 9
-"""Kinds of event."""
+EV_UPDATED = 10
+EV_REVERTED = 11
+"""Kinds of event. The last two: a firmware on trial was kept, or was not; the argument is its
+version."""
+
+UP_IDLE = 0
+UP_HEAD = 1
+UP_CHECKING = 2
+UP_FILES = 3
+UP_PROVING = 4
+UP_COMPLETE = 5
+UP_REFUSED = 6
+UP_NO_SLOTS = 7
+"""Phases of an update: takes the head, checks its signature, takes files, hashes them, is whole and
+may be tried."""
+
+WHY_SIGNATURE = 1
+WHY_NO_KEY = 2
+WHY_MANIFEST = 3
+WHY_BOARD = 4
+WHY_OLD = 5
+WHY_MINIMUM = 6
+WHY_HASH = 7
+WHY_FLASH = 8
+"""Why an image was refused."""
 
 RESET_POWER = 1
 RESET_WATCHDOG = 2

@@ -3,12 +3,21 @@
 import struct
 
 from firmware_bridge import messages as m
-from firmware_bridge.events import BoardInfo, Description, Fed, Happened, Reference, Stats
+from firmware_bridge.events import (
+    BoardInfo,
+    Description,
+    Fed,
+    Happened,
+    Reference,
+    Slots,
+    Stats,
+)
 from firmware_bridge.wire import WireError
 
 _TELEMETRY = struct.Struct(m.TELEMETRY_TELL)
 _REFERENCE = struct.Struct(m.REFERENCE)
 _HELLO_SIZE = struct.calcsize(m.HELLO_TELL)
+_UPDATE_SIZE = struct.calcsize(m.UPDATE_TELL)
 _DESCRIBE_SIZE = struct.calcsize(m.DESCRIBE_TELL)
 
 
@@ -71,6 +80,29 @@ def fed(payload: bytes) -> tuple[Fed, int]:
     """The answer to a heartbeat, and the next challenge."""
     done, state, timeout_ms, left_ms, challenge = m.unpack(m.HEARTBEAT_TELL, payload)
     return Fed(done == 1, state, timeout_ms, left_ms), challenge
+
+
+def slots(payload: bytes) -> Slots:
+    """The answer to UpdateState. What later versions append is not read."""
+    f = m.unpack(m.UPDATE_TELL, payload[:_UPDATE_SIZE])
+    return Slots(
+        slot="ab"[f[0]] if f[0] < 2 else "",
+        trial=f[1] != 0,
+        phase=f[2],
+        reason=f[3],
+        reverted=f[4] != 0,
+        version=(f[5][0], f[5][1], f[5][2]),
+        other=(f[6][0], f[6][1], f[6][2]),
+        received=f[7],
+        total=f[8],
+        left_ms=f[9],
+    )
+
+
+def received(payload: bytes) -> int:
+    """The answer to UpdateData: how many bytes of the image the board has."""
+    count: int = m.unpack(m.UPDATE_DATA_TELL, payload)[0]
+    return count
 
 
 def stats(payload: bytes) -> tuple[int, Stats]:

@@ -2,7 +2,8 @@
 and bytes come out.
 
 down → greeting (HELLO) → describing (DESCRIBE, once per schema) → ready. A board of another major
-version or with another schema is `unusable`: it is still fed heartbeats, and greeted again later.
+version or with another schema is `unusable`: it is still fed heartbeats, can be given new firmware,
+and is greeted again later.
 Silence, an unsolicited HELLO, another boot id and the answer NOT_GREETED all lead back to greeting.
 Nothing that a board sends raises anything here, and nothing that it sends is kept without bound.
 """
@@ -13,7 +14,7 @@ from typing import Literal
 
 from firmware_bridge import messages as m
 from firmware_bridge import parse
-from firmware_bridge.commands import Command, Heartbeat, Refusal, check, encode
+from firmware_bridge.commands import Command, Heartbeat, Refusal, Updating, check, encode
 from firmware_bridge.events import (
     BoardInfo,
     BoardReset,
@@ -110,7 +111,7 @@ class Session:
     def send(self, command: Command, now: float) -> int | Refusal:
         """The id under which `Done` or `Failed` will come, or why the command was not taken."""
         usable = self.state == "ready" or (
-            self.state == "unusable" and isinstance(command, Heartbeat)
+            self.state == "unusable" and isinstance(command, Heartbeat | Updating)
         )
         if not usable:
             return Refusal(f"the board is not ready: {self.state}")

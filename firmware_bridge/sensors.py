@@ -166,12 +166,21 @@ class _Channel:
             name=told.name,
             unit=told.unit,
             quality="stale" if old else "ok",
-            value=raw - self._drift.bias,
+            value=raw - self._bias(),
             raw=raw,
             sigma=self._sigma,
             drift=self._drift,
             residuals=self._window.residuals if self._referenced and self._window else (),
         )
+
+    def _bias(self) -> float:
+        """Of the samples that a reading is the mean of. A step among them was before some of them
+        and after the others."""
+        if self._window is None or not self._drift.stepped:
+            return self._drift.bias
+        known = max(0, len(self._raw) - len(self._pending))
+        biases = float(self._window.biases(known).sum())
+        return (biases + (len(self._raw) - known) * self._drift.bias) / len(self._raw)
 
 
 class _Rail:

@@ -1,35 +1,50 @@
 """The board and the sensors, as consoles and `GET /admin/board` are told of them."""
 
 import time
+from dataclasses import asdict
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.box import box_of
 from appliance.api.replies import json_response
+from appliance.board.images import images
 from appliance.board.snapshot import BoardSnapshot, OutputState
-from appliance.frames import Board, BoardEvent, BoardLink, Output, Sensor
+from appliance.frames import (
+    Board,
+    BoardEvent,
+    BoardLink,
+    FirmwareSlot,
+    FirmwareUpdate,
+    Output,
+    Sensor,
+)
 from appliance.observe.readings import BOARD, Reading
 from firmware_bridge.sensors import ChannelReading
+from firmware_bridge.update import Progress
 
 
 async def board(request: Request) -> Response:
-    """The board, its watchdog's time left, and every channel."""
+    """The board, its watchdog's time left, every channel, and firmware that lies ready for it."""
     box, now = box_of(request), time.monotonic()
     known = box.board()
     left = known.left_ms(now)
+    found = await run_in_threadpool(images, box.config.server.state_dir)
     return json_response(
         {
             **msgspec.to_builtins(board_of(known)),
             "left_ms": round(left) if left is not None else None,
             "sensors": sensors_of(box.sensors.readings(now), known),
+            "images": [asdict(one) for one in found],
         }
     )
 
 
 def board_of(board: BoardSnapshot) -> Board:
     """The board, its line, its outputs, and what it told last, newest first."""
+    now = board.at
     return Board(
         state=board.state,
         device=board.device,
@@ -41,7 +56,12 @@ def board_of(board: BoardSnapshot) -> Board:
         timeout_ms=board.timeout_ms,
         unfed=board.unfed,
         slowed=board.slowed,
-        outputs=tuple(_output(one) for one in board.outputs),
+        inhibited_ms=_left_ms(board.inhibited_until, now),
+        slots=tuple(
+            msgspec.convert(one, FirmwareSlot, from_attributes=True) for one in board.slots
+        ),
+        update=_update(board.update),
+        outputs=tuple(_output(one, now) for one in board.outputs),
         events=tuple(
             BoardEvent(at_ms=one.wall_ms, code=one.code, argument=one.argument)
             for one in reversed(board.events)
@@ -50,9 +70,26 @@ def board_of(board: BoardSnapshot) -> Board:
     )
 
 
-def _output(one: OutputState) -> Output:
-    now = round(100 * one.now, 1) if one.now is not None else None
-    return Output(name=one.name, now_pct=now, safe_pct=round(100 * one.safe, 1))
+def _output(one: OutputState, now: float) -> Output:
+    shown = round(100 * one.now, 1) if one.now is not None else None
+    return Output(
+        name=one.name,
+        now_pct=shown,
+        safe_pct=round(100 * one.safe, 1),
+        unit=one.unit,
+        highest=one.highest,
+        left_ms=_left_ms(one.until, now),
+    )
+
+
+def _left_ms(until: float | None, now: float) -> int | None:
+    return None if until is None or until <= now else round(1000 * (until - now))
+
+
+def _update(progress: Progress | None) -> FirmwareUpdate | None:
+    if progress is None:
+        return None
+    return msgspec.convert(progress, FirmwareUpdate, from_attributes=True)
 
 
 def sensors_of(readings: tuple[Reading, ...], board: BoardSnapshot) -> tuple[Sensor, ...]:

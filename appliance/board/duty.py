@@ -7,6 +7,7 @@ from typing import Protocol
 
 from appliance.board.snapshot import Told
 from appliance.ledger.rows import Action
+from firmware_bridge.update import Progress
 
 log = logging.getLogger("appliance.board")
 
@@ -31,6 +32,18 @@ class Duty:
         self._note = note
         self._stop = stop
 
+    def updated(self, progress: Progress) -> None:
+        """How a firmware update ended, told once."""
+        self._note(
+            Action(
+                wall_ns=time.time_ns(),
+                action=f"board.update_{progress.phase}",
+                target=progress.version,
+                operator="board",
+                detail={"problem": progress.problem},
+            )
+        )
+
     def hear(self, told: Told) -> None:
         """One event, told once."""
         done = ""
@@ -47,7 +60,11 @@ class Duty:
                 action=f"board.{told.code}",
                 target=str(told.number),
                 operator="board",
-                detail={"argument": told.argument, **({"done": done} if done else {})},
+                detail={
+                    "argument": told.argument,
+                    "ticks": told.ticks,
+                    **({"done": done} if done else {}),
+                },
             )
         )
         if done == "stop":

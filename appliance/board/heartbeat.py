@@ -11,8 +11,8 @@ from typing import Literal
 
 from appliance.snapshot import EngineSnapshot
 
-Reason = Literal["restart", "stop"]
-REASONS: dict[Reason, int] = {"restart": 1, "stop": 2}
+Reason = Literal["restart", "stop", "operator"]
+REASONS: dict[Reason, int] = {"restart": 1, "stop": 2, "operator": 3}
 MOST_INHIBIT_S = 900
 """The board grants no more."""
 PER_TIMEOUT = 6

@@ -8,12 +8,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 
-from appliance.board.heartbeat import MOST_INHIBIT_S, REASONS, Beat, Rule, Wait
+from appliance.board.firmware import Firmware
+from appliance.board.goodbye import say_goodbye
+from appliance.board.heartbeat import REASONS, Beat, Rule, Wait
 from appliance.board.heat import CPU, Hot
-from appliance.board.snapshot import RESETS, BoardSnapshot, Link, OutputState, State, Told
+from appliance.board.orders import Orders, Outcome
+from appliance.board.snapshot import RESETS, BoardSnapshot, Told
+from appliance.board.telling import line_of, outputs_of, problem_of, slots_of, state_of
 from appliance.config import BoardConfig
 from appliance.snapshot import EngineSnapshot
 from firmware_bridge import link as bridge
@@ -23,18 +28,18 @@ from firmware_bridge.commands import (
     ConfigureWatchdog,
     Heartbeat,
     Inhibit,
+    Output,
     Refusal,
-    StopWatchdog,
     Stream,
 )
 from firmware_bridge.events import Done, Event, Failed, Fed, Happened, Ready, Samples
 from firmware_bridge.sensors import Sensors
+from firmware_bridge.update import Image, Progress
 
 log = logging.getLogger("appliance.board")
 
 TURN_S = 0.02
 PUBLISH_S = 0.1
-GOODBYE_S = 1.0
 EVENTS_SHOWN = 16
 ROUND_TRIPS = 256
 
@@ -48,16 +53,9 @@ CODES = {
     m.EV_FAN: "fan",
     m.EV_BOOT: "boot",
     m.EV_DEADMAN: "deadman",
+    m.EV_UPDATED: "updated",
+    m.EV_REVERTED: "reverted",
 }
-_UNREADY: Mapping[str, State] = {
-    "down": "lost",
-    "greeting": "greeting",
-    "describing": "greeting",
-    "unusable": "unusable",
-}
-"""By the line's state."""
-_WATCHING: Mapping[int, State] = {m.PRETIMEOUT: "warned", m.LATCHED: "latched"}
-"""By the watchdog's; in all others it is armed."""
 
 
 class BoardService:
@@ -93,19 +91,49 @@ class BoardService:
         self._unfed = 0
         self._cycles = 0
         self._armed = False
+        self._orders = Orders()
+        self._firmware = Firmware(self._updated)
+        self._on_update: Callable[[Progress], object] = lambda progress: None
+        self._inhibited_until = 0.0
+        self._driven: dict[int, float] = {}
         self._published = 0.0
         self.snapshot = BoardSnapshot(device=self._device, simulated=simulated)
 
-    def start(self, on_event: Callable[[Told], object]) -> None:
-        """Begins, where a board is configured. `on_event` is told each event once, on a thread of
-        the service's own."""
+    def start(
+        self,
+        on_event: Callable[[Told], object],
+        on_update: Callable[[Progress], object] = lambda progress: None,
+    ) -> None:
+        """Begins, where a board is configured. `on_event` is told each event once, `on_update` how
+        an update ended, on a thread of the service's own."""
         if not self._device:
             return
-        self._on_event = on_event
+        self._on_event, self._on_update = on_event, on_update
         self._link = bridge.Link(self._device)
         self._link.start()
         self._thread = threading.Thread(target=self._run, name="board", daemon=True)
         self._thread.start()
+
+    def ask(self, command: Command) -> "Future[Outcome]":
+        """Have the board do something; what became of it."""
+        return self._orders.ask(command)
+
+    def drive(self, name: str, value: float | None, seconds: float) -> "Future[Outcome] | None":
+        """Set an output, in its own unit, for so long; None: to its safe value. No future: there
+        is no such output. Raises ValueError for a value that it cannot take."""
+        board = self._link.telemetry.board if self._link is not None else None
+        for number, one in enumerate(board.outputs if board is not None else ()):
+            if one.name == name:
+                scaled = value / one.scale if value is not None and one.scale else None
+                raw = one.offset if value is None else scaled
+                if raw is None or not 0 <= raw <= one.sigma:
+                    raise ValueError(f"0 to {one.sigma * one.scale:g}")
+                return self.ask(Output(number, round(raw), max(1, round(1000 * seconds))))
+        return None
+
+    def update(self, image: Image) -> Refusal | None:
+        """Bring new firmware onto the board; the snapshot tells how far it is."""
+        return self._firmware.begin(image)
 
     def stop(self) -> None:
         """Tells the board that the stop is meant, and ends."""
@@ -113,26 +141,10 @@ class BoardService:
             return
         self._stopping.set()
         self._thread.join(2.0)
+        self._orders.close()
         if self._armed:
-            self._say_goodbye(self._link)
+            say_goodbye(self._link, nowayout=self._config.nowayout)
         self._link.stop()
-
-    def _say_goodbye(self, link: bridge.Link) -> None:
-        """Without it the board would take the silence for a hang."""
-        goodbye: Command = StopWatchdog()
-        if self._config.nowayout:
-            goodbye = Inhibit(MOST_INHIBIT_S, REASONS["stop"])
-            log.warning(
-                "board.nowayout: the board cuts the power in %d minutes unless the daemon is back",
-                MOST_INHIBIT_S // 60,
-            )
-        number = link.send(goodbye)
-        until = time.monotonic() + GOODBYE_S
-        while not isinstance(number, Refusal) and time.monotonic() < until:
-            events = link.take_events()
-            if any(isinstance(one, Done | Failed) and one.id == number for one in events):
-                return
-            time.sleep(TURN_S)
 
     # -- the thread ------------------------------------------------------------------------------
 
@@ -149,6 +161,8 @@ class BoardService:
             self._take(link, event, now)
         if self._armed and link.telemetry.state in ("ready", "unusable"):
             self._beat(link, now)
+        self._orders.send(link)
+        self._firmware.turn(link, now)
         if now - self._published >= PUBLISH_S:
             self._published = now
             self.snapshot = self._snapshot(link.telemetry, now)
@@ -171,6 +185,9 @@ class BoardService:
             self._asked[sent] = command
 
     def _take(self, link: bridge.Link, event: Event, now: float) -> None:
+        if (command := self._orders.take(event)) is not None:
+            self._note(command, now)
+        self._firmware.take(event, now)
         match event:
             case Samples():
                 self._sensors.take(event, now)
@@ -182,7 +199,7 @@ class BoardService:
                 self._fed = event, now
                 self._unfed += not event.fed
             case Done(number, _, round_trip):
-                self._done(number, round_trip)
+                self._done(number, round_trip, now)
             case Failed(number, reason):
                 self._failed(number, reason)
             case Happened():
@@ -203,12 +220,27 @@ class BoardService:
             ),
         )
 
-    def _done(self, number: int, round_trip: float) -> None:
+    def _done(self, number: int, round_trip: float, now: float) -> None:
         command = self._asked.pop(number, None)
         self._round_trips.append(round_trip)
+        if command is not None:
+            self._note(command, now)
         if isinstance(command, ConfigureWatchdog):
             self._armed = True
             log.info("the board watches: it acts after %g s without proof", self._config.timeout_s)
+
+    def _note(self, command: Command, now: float) -> None:
+        """What the board does from now on."""
+        match command:
+            case Inhibit(seconds):
+                until = max(self._inhibited_until, now + seconds)
+                self._inhibited_until = until if seconds else 0.0
+            case Output(output, _, max_ms):
+                self._driven[output] = now + max_ms / 1000
+
+    def _updated(self, progress: Progress) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._on_update(progress)
 
     def _failed(self, number: int, reason: str) -> None:
         command = self._asked.pop(number, None)
@@ -221,6 +253,7 @@ class BoardService:
             code=CODES.get(event.kind, f"kind_{event.kind}"),
             number=event.number,
             argument=event.argument,
+            ticks=event.ticks,
         )
         self._told.append(told)
         if event.kind == m.EV_CYCLE:
@@ -235,9 +268,13 @@ class BoardService:
         board = told.board
         fed, fed_at = self._fed if self._fed is not None else (None, None)
         left_until = fed_at + fed.left_ms / 1000 if fed and fed_at and fed.left_ms else None
+        inhibited = self._inhibited_until if now < self._inhibited_until else None
+        if left_until is not None and inhibited is not None:
+            left_until = max(left_until, inhibited + self._config.timeout_s)
+        driven = {number: until for number, until in self._driven.items() if until > now}
         return BoardSnapshot(
-            state=self._state(told, fed),
-            problem=_problem(told, self._device),
+            state=state_of(told, fed, armed=self._armed, inhibited=inhibited is not None),
+            problem=problem_of(told, self._device),
             device=self._device,
             simulated=self._simulated,
             firmware=board.firmware if board else "",
@@ -249,52 +286,12 @@ class BoardService:
             unfed=self._unfed,
             readings=self._sensors.readings(now),
             energies=self._sensors.energies(),
-            outputs=self._outputs(told),
+            outputs=outputs_of(told, driven),
             events=tuple(self._told),
-            link=self._line(told),
+            link=line_of(told, self._round_trips, self._cycles),
+            inhibited_until=inhibited,
+            slots=slots_of(self._firmware.slots),
+            update=self._firmware.progress,
             slowed=self._hot.on,
             at=now,
         )
-
-    def _state(self, told: bridge.Telemetry, fed: Fed | None) -> State:
-        if told.state != "ready":
-            return _UNREADY[told.state]
-        if fed is None or not self._armed or fed.state == m.OFF:
-            return "watching"
-        return _WATCHING.get(fed.state, "armed")
-
-    def _outputs(self, told: bridge.Telemetry) -> tuple[OutputState, ...]:
-        if told.board is None:
-            return ()
-        return tuple(
-            OutputState(
-                name=one.name,
-                unit=one.unit,
-                now=told.values.get(f"{one.name}_duty"),
-                safe=one.offset * one.scale,
-            )
-            for one in told.board.outputs
-        )
-
-    def _line(self, told: bridge.Telemetry) -> Link:
-        counters, trips = told.counters, sorted(self._round_trips)
-        ppm = (told.clock.seconds_per_tick * 1e6 - 1) * 1e6 if told.clock is not None else None
-        return Link(
-            frames=counters.frames,
-            bad=counters.bad,
-            samples=counters.samples,
-            lost=counters.lost,
-            retries=counters.retries,
-            resets=counters.resets,
-            opened=told.opened,
-            power_cycles=self._cycles,
-            rtt_p50_ms=round(1000 * trips[len(trips) // 2], 2) if trips else None,
-            rtt_p99_ms=round(1000 * trips[len(trips) * 99 // 100], 2) if trips else None,
-            clock_ppm=round(ppm, 1) if ppm is not None else None,
-        )
-
-
-def _problem(told: bridge.Telemetry, device: str) -> str:
-    if told.problem is None:
-        return ""
-    return f"{told.problem} ({device}): check the cable and board.device"

@@ -5,9 +5,13 @@ from typing import Literal
 
 from firmware_bridge import messages as m
 from firmware_bridge.sensors import ChannelReading, RailEnergy
+from firmware_bridge.update import Progress
 
-State = Literal["none", "lost", "greeting", "unusable", "watching", "armed", "warned", "latched"]
+State = Literal[
+    "none", "lost", "greeting", "unusable", "watching", "armed", "inhibited", "warned", "latched"
+]
 """none: not configured. watching: measures, the watchdog is off. armed: it watches over the box.
+inhibited: it was asked not to act for some time.
 warned: its pre-timeout has passed. latched: it acts no more until its button is pressed."""
 
 RESETS = {m.RESET_POWER: "power", m.RESET_WATCHDOG: "own watchdog", m.RESET_OTHER: "other"}
@@ -39,6 +43,19 @@ class OutputState:
     unit: str
     now: float | None
     safe: float
+    highest: float
+    until: float | None
+    """Monotonic: when it goes back to the safe value; None where the box does not drive it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One of the board's two places for firmware. trial: it runs, and is not confirmed yet.
+    confirmed: it boots. kept: the one before. failed: it was tried, and not confirmed."""
+
+    slot: str
+    version: str
+    state: Literal["confirmed", "trial", "kept", "failed", "empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +66,8 @@ class Told:
     code: str
     number: int
     argument: int
+    ticks: int = 0
+    """When, in microseconds of the board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +93,11 @@ class BoardSnapshot:
     outputs: tuple[OutputState, ...] = ()
     events: tuple[Told, ...] = ()
     link: Link = Link()
+    inhibited_until: float | None = None
+    """Monotonic: until then the watchdog does not act; None: it does."""
+    slots: tuple[Slot, ...] = ()
+    update: Progress | None = None
+    """The firmware update that runs, or ran last."""
     slowed: bool = False
     """The engine was told to do less per step, because the CPU is hot."""
     at: float = 0.0
@@ -81,7 +105,7 @@ class BoardSnapshot:
     @property
     def present(self) -> bool:
         """There is one that talks to us."""
-        return self.state in ("watching", "armed", "warned", "latched")
+        return self.state in ("watching", "armed", "inhibited", "warned", "latched")
 
     @property
     def trouble(self) -> str:

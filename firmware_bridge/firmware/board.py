@@ -14,7 +14,8 @@ from firmware_bridge.firmware.eventlog import EventLog
 from firmware_bridge.firmware.line import MAX_TELEMETRY, Line
 from firmware_bridge.firmware.outputs import FULL, Outputs
 from firmware_bridge.firmware.sampler import PERIOD_US, Sampler
-from firmware_bridge.firmware.schema import FAN0, LED, OUTPUTS
+from firmware_bridge.firmware.schema import FAN0, LED, OUTPUTS, VERSION
+from firmware_bridge.firmware.update import Updater
 from firmware_bridge.wire import URGENT
 
 try:  # noqa: SIM105 - MicroPython does not know contextlib
@@ -36,12 +37,17 @@ FAN_GRACE_MS = 5000
 GREEN = 1
 RED = 2
 AMBER = GREEN | RED
+SELF_CHECK_MS = 2000
+"""A firmware on trial watches itself for so long before it lets itself be confirmed."""
+GOODBYE_MS = 200
+"""The answer to the command leaves before the board boots anew."""
 
 
 class Board:
     period_us = PERIOD_US
 
-    def __init__(self, hal) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, hal, slot: str = "", how: int = 0) -> None:  # type: ignore[no-untyped-def]
+        """`slot` and `how` are what the loader chose."""
         self.hal = hal
         self.boot_id = hal.random32() or 1
         self.line = Line(hal)
@@ -58,7 +64,11 @@ class Board:
         self._longest_us = 0
         self._hot = False
         self._turning_ms = [0, 0]
+        self._reset_ms = -1
+        self.updater = Updater(hal.flash, slot, how)
         self.happen(m.EV_BOOT, hal.reset_cause)
+        if self.updater.reverted:
+            self.happen(m.EV_REVERTED, self.updater.failed_version)
         self.conversation.announce()
 
     def _restore(self, saved: dict[str, Any]) -> None:
@@ -77,6 +87,7 @@ class Board:
         if began >= self._slow_us:
             self._slow_us = began + SLOW_US
             self._watch(self._now())
+        self.updater.step()
         self.line.flush()
         self.hal.feed()
         ended = self.hal.now_us()
@@ -97,6 +108,29 @@ class Board:
         }
         self.hal.save(kept)
 
+    def confirm(self, version: bytes, now: int) -> int:
+        """The host is content with the firmware on trial, of this version. Is the board?"""
+        if version != bytes(VERSION):
+            return m.BAD_ARGUMENT
+        if self.updater.trial and not self._sound(now):
+            return m.NOT_YET
+        was = self.updater.trial
+        code = self.updater.confirm()
+        if was and not code:
+            self.happen(m.EV_UPDATED, VERSION[0] << 16 | VERSION[1] << 8 | VERSION[2])
+        return code
+
+    def boot_soon(self, now: int) -> None:
+        self._reset_ms = now + GOODBYE_MS
+
+    def trial_left_ms(self, now: int) -> int:
+        return max(0, self.hal.trial_ms - now) if self.updater.trial else 0
+
+    def _sound(self, now: int) -> bool:
+        """It was greeted, and has sampled as it should for a while."""
+        sampled = self.sampler.index - self.sampler.skipped
+        return self.conversation.greeted and now >= SELF_CHECK_MS and 2 * sampled > now
+
     def _now(self) -> int:
         now: int = self.hal.now_us() // 1000
         return now
@@ -109,6 +143,7 @@ class Board:
 
     def _watch(self, now: int) -> None:
         temperature = self.hal.temperature()
+        self._heed_reset(now)
         self._heed_watchdog(now)
         self._heed_temperature(temperature)
         self._heed_button(now)
@@ -120,6 +155,12 @@ class Board:
         if now >= self._stats_ms:
             self._stats_ms = now + STATS_MS
             self._tell_stats()
+
+    def _heed_reset(self, now: int) -> None:
+        """After a command to; and a trial that nobody confirmed is over."""
+        asked = 0 <= self._reset_ms <= now
+        if asked or (self.updater.trial and not self.trial_left_ms(now)):
+            self.hal.reset()
 
     def _heed_watchdog(self, now: int) -> None:
         todo = self.watchdog.poll(now)

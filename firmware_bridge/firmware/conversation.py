@@ -29,7 +29,16 @@ class Conversation:
             m.WATCHDOG_STOP: self._watchdog_stop,
             m.INHIBIT: self._inhibit,
             m.OUTPUT: self._output,
+            m.UPDATE_STATE: self._update_state,
+            m.UPDATE_BEGIN: self._update_begin,
+            m.UPDATE_DATA: self._update_data,
+            m.UPDATE_BOOT: self._update_boot,
+            m.UPDATE_CONFIRM: self._update_confirm,
         }
+
+    @property
+    def greeted(self) -> bool:
+        return self._last is not None
 
     def announce(self) -> None:
         """Tell a host that listens already that the board has booted."""
@@ -143,6 +152,32 @@ class Conversation:
     def _output(self, payload: bytes, now: int) -> int | bytes:
         output, value, max_ms = m.unpack(m.OUTPUT_ASK, payload)
         code: int = self._board.outputs.ask(output, value, max_ms, now)
+        return code
+
+    def _update_state(self, payload: bytes, now: int) -> int | bytes:
+        told: bytes = self._board.updater.tell(self._board.trial_left_ms(now))
+        return told
+
+    def _update_begin(self, payload: bytes, now: int) -> int | bytes:
+        head_size, total = m.unpack(m.UPDATE_BEGIN_ASK, payload)
+        code: int = self._board.updater.begin(head_size, total)
+        return code
+
+    def _update_data(self, payload: bytes, now: int) -> int | bytes:
+        size = struct.calcsize(m.UPDATE_DATA_ASK)
+        offset = m.unpack(m.UPDATE_DATA_ASK, payload[:size])[0]
+        result: int | bytes = self._board.updater.data(offset, payload[size:])
+        return result
+
+    def _update_boot(self, payload: bytes, now: int) -> int | bytes:
+        code: int = self._board.updater.boot()
+        if not code:
+            self._board.boot_soon(now)
+        return code
+
+    def _update_confirm(self, payload: bytes, now: int) -> int | bytes:
+        version = m.unpack(m.UPDATE_CONFIRM_ASK, payload)[0]
+        code: int = self._board.confirm(version, now)
         return code
 
     def _acknowledge(self, payload: bytes) -> None:

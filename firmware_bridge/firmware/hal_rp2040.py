@@ -1,7 +1,8 @@
-"""The hardware: a Raspberry Pi Pico. The wiring is in docs/board.md.
+"""The hardware: a Raspberry Pi Pico. The wiring is in docs/board.md. NOT YET RUN ON HARDWARE.
 
 Analog channels come through a CD74HC4067 multiplexer into one ADC pin; fans have PWM and a
 tachometer; a normally closed relay cuts the host's supply. The line is the USB serial port.
+The flash is littlefs, where a file that is renamed replaces another whole; slots.py needs no more.
 """
 
 import json
@@ -15,6 +16,7 @@ import micropython
 
 from firmware_bridge import messages as m
 from firmware_bridge.firmware import schema
+from firmware_bridge.firmware.slots import Flash
 from firmware_bridge.firmware.watchdog import POWER_OFF_MS
 
 STATE = "board.json"
@@ -40,6 +42,7 @@ INPUTS = (
 BETA = 3950.0
 COLD_K = 298.15
 TABLE_SHIFT = 8
+TRIAL_MS = 60_000
 LOWEST = -3000
 HIGHEST = 13_000
 """Hundredths of °C: a thermistor that is broken or missing reads one of the ends."""
@@ -59,9 +62,11 @@ def thermistor_table() -> list[int]:
 
 class Hal:
     power_off_ms = POWER_OFF_MS
+    trial_ms = TRIAL_MS
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "") -> None:
         self.alive = True
+        self.flash = Flash(root)
         self.uid = machine.unique_id()[:8]
         cause = machine.reset_cause()
         self.reset_cause = m.RESET_WATCHDOG if cause == machine.WDT_RESET else m.RESET_POWER
@@ -186,6 +191,10 @@ class Hal:
     def feed(self) -> None:
         """The chip's own watchdog resets the board when the main loop stops for a second."""
         self._own.feed()
+
+    def reset(self) -> None:
+        """USB goes with it: the host sees the board being unplugged and plugged in."""
+        machine.reset()
 
     def random32(self) -> int:
         return int.from_bytes(os.urandom(4), "little")

@@ -2,6 +2,7 @@
 
 import array
 import math
+import struct
 
 from firmware_bridge import messages as m
 from firmware_bridge.firmware import schema
@@ -33,8 +34,14 @@ class Plant:
     """`update()` now and then; `sample()` for every sample."""
 
     def __init__(
-        self, temperatures: list[tuple[float, float]], seed: int, broken: list[int]
+        self,
+        temperatures: list[tuple[float, float]],
+        seed: int,
+        broken: list[int],
+        references: bytes = b"",
     ) -> None:
+        """`references`: what the reference channel reads and what is true, a pair of int16 each
+        sample, over and over; UNREAD as the truth: not told."""
         self.duty = [0, 0]
         self.relay = True
         self.down = False
@@ -46,6 +53,8 @@ class Plant:
         self._row = array.array("h", [0] * len(schema.CHANNELS))
         self._noise = array.array("h", [0] * NOISE)
         self._at = seed & (NOISE - 1)
+        self._references = references
+        self._sampled = 0
         for i in range(NOISE):
             seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
             self._noise[i] = ((seed >> 16) & 7) - 3
@@ -76,5 +85,10 @@ class Plant:
         for channel in range(schema.FAN0_SPEED):
             rows[offset + channel] += noise[(start + channel) & 63]
         rows[offset + schema.REFERENCE] += noise[(start + 11) & 63]
+        if self._references:
+            place = 4 * self._sampled % len(self._references)
+            read, self.truth = struct.unpack_from("<hh", self._references, place)
+            rows[offset + schema.REFERENCE] = read
+            self._sampled += 1
         for channel in self._broken:
             rows[offset + channel] = m.UNREAD

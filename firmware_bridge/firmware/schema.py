@@ -44,4 +44,6 @@ DESCRIPTIONS = [m.describe(i, m.CHANNEL, row) for i, row in enumerate(CHANNELS)]
     m.describe(len(CHANNELS) + i, m.ACTUATOR, row) for i, row in enumerate(OUTPUTS)
 ]
 SCHEMA = m.schema_hash(DESCRIPTIONS)
-VERSION = (1, 0, 0)
+BOARD = "steelyard-pico-1"
+"""The kind of board that an image must be for."""
+VERSION = (1, 1, 0)

@@ -78,7 +78,8 @@ class Watchdog:
         return True
 
     def inhibit(self, seconds: int, now: int) -> int:
-        """No action for so long, once between two feedings; 0 ends it, and the timeout begins."""
+        """No action for so long, once between two feedings; 0 ends it, and the timeout begins. A
+        shorter one does not shorten one that was granted before."""
         if seconds > m.MAX_INHIBIT_S:
             return m.BAD_ARGUMENT
         if not seconds:
@@ -87,7 +88,7 @@ class Watchdog:
         if not self._may_inhibit:
             return m.DENIED
         self._may_inhibit = False
-        self._inhibited_until = now + seconds * 1000
+        self._inhibited_until = max(self._inhibited_until, now + seconds * 1000)
         return 0
 
     def greeted(self, now: int) -> None:

@@ -12,6 +12,7 @@ from firmware_bridge.commands import Command
 from firmware_bridge.events import Done, Event, Failed, Ready
 from firmware_bridge.firmware.board import Board
 from firmware_bridge.firmware.line import Line
+from firmware_bridge.firmware.slots import NOWHERE, Flash
 from firmware_bridge.protocol import Session
 from firmware_bridge.simulation import Simulation
 
@@ -24,7 +25,8 @@ PATIENCE = 15.0
 class Host:
     """A session over a pseudo-terminal, turned by hand."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, patience_s: float = PATIENCE) -> None:
+        self.patience_s = patience_s
         self.line = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         tty.setraw(self.line)
         self.session = Session(int.from_bytes(os.urandom(4), "little"))
@@ -32,6 +34,9 @@ class Host:
         self.events: list[Event] = []
         self.silent = False
         """Whether it listens only."""
+
+    def now(self) -> float:
+        return time.monotonic()
 
     def turn(self) -> None:
         data = self.session.outgoing()
@@ -46,7 +51,7 @@ class Host:
         self.events += self.session.receive(received, now)
 
     def until(self, condition: Callable[[], object]) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + self.patience_s
         while not condition():
             assert time.monotonic() < end, self.events[-20:]
             self.turn()
@@ -100,6 +105,8 @@ class MemoryHal:
     uid = b"memory00"
     reset_cause = 1
     power_off_ms = 8000
+    trial_ms = 60_000
+    flash = Flash(NOWHERE)
 
     def __init__(self) -> None:
         self.us = 0
@@ -156,6 +163,9 @@ class MemoryHal:
     def feed(self) -> None:
         pass
 
+    def reset(self) -> None:
+        raise AssertionError("nothing asked for it")
+
     def random32(self) -> int:
         self._random = self._random * 1103515245 + 12345 & 0xFFFFFFFF
         return self._random
@@ -171,11 +181,14 @@ class Pair:
     """The firmware and a session in one process, joined by `carry` and by one clock."""
 
     def __init__(self, seed: int = 1) -> None:
-        self.hal = MemoryHal()
+        self.hal = self.make_hal()
         self.board = Board(self.hal)
         self.session = Session(seed)
         self.events: list[Event] = []
         self.session.connected(self.now)
+
+    def make_hal(self) -> MemoryHal:
+        return MemoryHal()
 
     @property
     def now(self) -> float:

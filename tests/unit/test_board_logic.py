@@ -111,6 +111,15 @@ def test_inhibit_ends_by_itself_or_when_told() -> None:
     assert hang(dog, 899_000) == 900_000
 
 
+def test_a_shorter_inhibit_does_not_shorten_a_longer_one() -> None:
+    """The engine is replaced while an operator works on the box."""
+    dog = armed()
+    assert dog.inhibit(900, 0) == 0
+    assert dog.feed(1, 2, 100)
+    assert dog.inhibit(60, 200) == 0
+    assert hang(dog, 200) == 901_000
+
+
 def test_nowayout_can_be_lengthened_but_neither_shortened_nor_stopped() -> None:
     dog = armed(1000, m.NOWAYOUT)
     assert dog.stop(m.STOP_WORD, dog.challenge) == m.DENIED

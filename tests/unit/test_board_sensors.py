@@ -84,6 +84,18 @@ def test_references_correct_their_own_channel_alone() -> None:
     assert readings["rail_12v"].residuals == ()
 
 
+def test_a_reading_across_a_step_is_taken_off_what_was_true_of_each_of_its_samples() -> None:
+    sensors = greeted()
+    for first in range(0, 105, 5):
+        raw = 10_000 if first < 100 else 10_100  # the newest 5 of the 10 that a reading is of
+        references = tuple(Reference(first + i, 4, 10_000) for i in range(5))
+        sensors.take(Samples(first, rows(4512, 12_000, 3000, 700, raw), references, 0), 0.0)
+    reference = {one.name: one for one in sensors.readings(0.0)}["reference"]
+    assert reference.drift.stepped
+    assert reference.raw == pytest.approx(1.005)
+    assert reference.value == pytest.approx(1.0, abs=1e-9)
+
+
 def test_a_rail_s_energy_is_its_power_times_time() -> None:
     sensors = greeted()
     for first in range(0, 1000, 5):

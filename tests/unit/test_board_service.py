@@ -71,7 +71,7 @@ def test_a_board_is_greeted_armed_fed_and_read(start: Start) -> None:
     assert board.state == "armed"
     assert "power_cycle" not in bench.codes()
     assert board.unfed == 0
-    assert board.firmware == "1.0.0"
+    assert board.firmware == "1.1.0"
     assert board.value("cpu_temperature") == pytest.approx(45, abs=0.5)
     assert board.value("reference") == pytest.approx(1.0, abs=0.0003), "corrected"
     assert board.link.bad == 0
@@ -85,7 +85,13 @@ def test_an_engine_that_proves_nothing_is_warned_of_and_cut(start: Start) -> Non
     bench.until(lambda one: one.state == "armed")
     bench.alive = False
     bench.until(lambda one: any(told.code == "power_cycle" for told in one.events))
-    assert bench.codes().index("pretimeout") < bench.codes().index("power_cycle")
+    warned, cut = (
+        next(one for one in bench.told if one.code == code)
+        for code in ("pretimeout", "power_cycle")
+    )
+    age = 1200 - warned.argument  # ms since it was last fed, of the board's own clock
+    assert 800 <= age < 1200
+    assert 1199 <= age + (cut.ticks - warned.ticks) / 1000 < 2200  # bench/bridge.py: within 50 ms
 
 
 def test_an_engine_that_is_replaced_is_waited_for(start: Start) -> None:

@@ -124,3 +124,47 @@ def test_whatever_comes_the_correction_lies_among_what_was_seen(values: list[flo
     window.push(np.array(values))
     bias = window.estimate().bias
     assert min(*values, 0.0) - 1e-6 <= bias <= max(*values, 0.0) + 1e-6
+
+
+def test_samples_of_the_batch_in_which_a_step_lies_are_corrected_by_what_was_true_of_each() -> None:
+    residuals = noise(3, WINDOW)
+    residuals[-7:] += 8 * SIGMA
+    window = pushed(residuals)
+    drift = window.estimate()
+    assert (drift.stepped, drift.since) == (True, 7)
+    assert abs(drift.before) < SIGMA
+    biases = window.biases(10)
+    assert biases.tolist() == [drift.before] * 3 + [drift.bias] * 7
+
+
+def test_without_a_step_all_of_a_batch_is_corrected_alike() -> None:
+    window = pushed(1.0 + noise(4, WINDOW))
+    drift = window.estimate()
+    assert drift.before == drift.bias
+    assert window.biases(100).tolist() == [drift.bias] * 100
+
+
+def test_step_is_placed_right_where_references_are_missing() -> None:
+    residuals = noise(5, WINDOW)
+    residuals[-20:] += 10 * SIGMA
+    residuals[::3] = np.nan
+    window = pushed(residuals)
+    assert abs(window.estimate().since - 20) <= 1
+
+
+def test_retroactive_correction_follows_steps_of_four_sigmas_within_eight_samples() -> None:
+    """The figure of docs/control.md, in sample time."""
+    delays = []
+    for seed in range(64):
+        rng = np.random.default_rng(seed)
+        at = 100 + int(rng.integers(10))
+        truth = np.where(np.arange(300) >= at, 4 * SIGMA, 0.0)
+        residuals = truth + rng.normal(0.0, SIGMA, 300)
+        window, found = DriftWindow(SIGMA), np.zeros(300)
+        for begin in range(0, 300, 10):
+            window.push(residuals[begin : begin + 10])
+            window.estimate()
+            found[begin : begin + 10] = window.biases(10)
+        near = np.abs(found - truth) <= 0.5
+        delays.append(next(d for d in range(100) if near[at + d : at + d + 8].all()))
+    assert np.percentile(delays, 95) <= 8

@@ -1,6 +1,7 @@
 """The real firmware, under MicroPython on a pseudo-terminal."""
 
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from firmware_bridge.commands import ConfigureWatchdog, Heartbeat, Inhibit, Outp
 from firmware_bridge.events import Done, Failed, Fed, Happened, Ready, Samples
 from firmware_bridge.firmware import schema
 from firmware_bridge.simulation import Simulation
-from firmware_bridge.wire import Decoder
+from firmware_bridge.wire import Decoder, encode
 from tests.unit.board_parts import PATIENCE, Host, board_and_host, only
 
 
@@ -57,6 +58,26 @@ def test_watchdog_warns_and_cuts_the_power_when_it_is_not_fed() -> None:
         assert 190 <= cut - warned < 1000  # to the turn: test_board_logic.py
         host.until(lambda: newest(host, schema.RELAY) == 0)
         host.until(lambda: newest(host, schema.RELAY) == 1)
+
+
+def test_a_heartbeat_that_is_replayed_from_a_buffer_does_not_feed() -> None:
+    with board_and_host(off_ms="200") as (_, host):
+        host.obeyed(Heartbeat())
+        host.obeyed(ConfigureWatchdog(900, 600))
+        sent = host.session.send(Heartbeat(), time.monotonic())
+        assert isinstance(sent, int)
+        buffer = host.session.outgoing()
+        (frame,) = Decoder().feed(buffer)
+        os.write(host.line, buffer)
+        begun, number = time.monotonic(), frame.seq
+        while m.EV_CYCLE not in kinds(host):
+            number += 1  # the same bytes, and the same heartbeat under a new number
+            os.write(host.line, buffer + encode(1, m.HEARTBEAT, number, 0, frame.payload))
+            host.silent = True
+            host.idle(0.05)
+            assert time.monotonic() - begun < PATIENCE
+        cut = next(e for e in only(host.events, Happened) if e.kind == m.EV_CYCLE)
+        assert cut.argument == 1
 
 
 def test_watchdog_stays_quiet_while_it_is_fed() -> None:
@@ -176,3 +197,18 @@ def test_second_host_is_greeted_by_the_same_board() -> None:
         (mine,), (theirs,) = only(host.events, Ready), only(other.events, Ready)
         assert mine.board.boot_id == theirs.board.boot_id
         other.close()
+
+
+def test_reference_channel_follows_a_file_of_readings_and_truths(tmp_path: Path) -> None:
+    pairs = [(10_000 + at, 10_000 if at % 2 else m.UNREAD) for at in range(500)]
+    file = tmp_path / "reference"
+    file.write_bytes(b"".join(struct.pack("<hh", *pair) for pair in pairs))
+    with board_and_host(reference=str(file)) as (_, host):
+        stream(host)
+        host.until(lambda: bool(only(host.events, Samples)))
+        sampled = only(host.events, Samples)[0]
+        readings = [row[schema.REFERENCE] for row in sampled.rows]
+        first = readings[0] - 10_000
+        assert readings == [10_000 + (first + at) % 500 for at in range(len(readings))]
+        told = {one.index - sampled.first: one.value for one in sampled.references}
+        assert told == {at: 10_000 for at in range(len(readings)) if (first + at) % 2}

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.plug import Plug
 from firmware_bridge.commands import Ping, Refusal, Stream
-from firmware_bridge.events import BoardReset, Done, Event, Failed
+from firmware_bridge.events import BoardReset, Done, Event, Failed, Lost, Samples
 from firmware_bridge.link import Link
 from firmware_bridge.simulation import Simulation
 from tests.unit.board_parts import PATIENCE, only
@@ -89,6 +90,44 @@ def test_board_that_is_unplugged_and_plugged_in_again_is_found(tmp_path: Path) -
             until(lambda: ready(link))
             assert link.telemetry.opened >= 2
             assert len(only(link.take_events(), BoardReset)) == 1
+
+
+def test_a_cable_that_is_pulled_under_load_costs_just_what_was_said_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """The board goes on; the link finds it again, and every sample is accounted for."""
+    with (
+        Simulation() as board,
+        Plug(board.path, tmp_path / "line") as plug,
+        started(str(plug.path)) as link,
+    ):
+        events: list[Event] = []
+
+        def streams() -> bool:
+            link.send(Ping(b"load"))
+            fresh = link.take_events()
+            events.extend(fresh)
+            return ready(link) and bool(only(fresh, Samples))
+
+        until(lambda: ready(link))
+        for opened in (1, 2, 3):
+            until(lambda: ready(link) and isinstance(link.send(Stream(True)), int))
+            until(streams)
+            assert link.telemetry.opened == opened
+            plug.pull()
+            until(lambda: link.telemetry.state == "down")
+            plug.plug()
+        until(lambda: ready(link) and isinstance(link.send(Stream(True)), int))
+        until(streams)
+        link.stop()
+        events.extend(link.take_events())
+        samples = only(events, Samples)
+        got = [e.first + row for e in samples for row in range(len(e.rows))]
+        missing = max(got) - min(got) + 1 - len(set(got))
+        assert len(got) == len(set(got))
+        assert link.telemetry.counters.lost == missing > 0
+        assert not only(events, BoardReset)
+        assert all(count.count > 0 for count in only(events, Lost))
 
 
 def relay(listener: socket.socket, path: str, stopping: threading.Event) -> None:

@@ -1,13 +1,14 @@
 """Screen 6: what measures the box. A table once something does; till then, why there is none."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from appliance.frames import Board as Told
 from appliance.frames import Live, Sensor
 from tui import figures
 from tui.lines import Line, columns, fill, line, paint, wrap
-from tui.screen import Effect, Go, Hint, Screen
+from tui.screen import Effect, Go, Hint, Query, Screen, Tell
+from tui.screens import board_acts
 from tui.screens.board_lines import told
 from tui.view import View
 
@@ -42,6 +43,9 @@ class Board(Screen):
     number: ClassVar[int] = 6
     name: ClassVar[str] = "board"
 
+    def __init__(self) -> None:
+        self._images: board_acts.Images = ()
+
     def body(self, view: View) -> list[Line]:
         live = view.live
         if live is None:
@@ -54,10 +58,35 @@ class Board(Screen):
         return [paint(row, "dim") for row in lines] if view.stale else lines
 
     def hints(self, view: View) -> list[Hint]:
-        return [("Enter", view.words("board.hint_setup"))]
+        words = view.words
+        acts = [
+            ("E", words("board.hint_output")),
+            ("H", words("board.hint_inhibit")),
+            ("U", words("board.hint_update")),
+        ]
+        return [*(acts if board_acts.there(view) else []), ("Enter", words("board.hint_setup"))]
 
     def press(self, key: str, view: View) -> Effect | None:
-        return Go(9) if key == "enter" else None
+        if key == "enter":
+            return Go(9)
+        if view.state is None or key not in ("E", "H", "U"):
+            return None
+        board = view.state.board
+        if not board_acts.there(view):
+            return Tell(view.words("board.not_there"))
+        if key == "E":
+            return board_acts.drive(view, board)
+        if key == "H":
+            return board_acts.inhibit(view, board)
+        return board_acts.update(view, board, self._images)
+
+    def wants(self, view: View) -> tuple[Query, ...]:
+        """Images, where there is a board to bring them onto and somebody who may."""
+        return (board_acts.IMAGES,) if board_acts.there(view) and not view.read_only else ()
+
+    def receive(self, query: Query, data: Any, error: str | None) -> None:
+        if error is None:
+            self._images = board_acts.images_of(data)
 
 
 def _measured(live: Live) -> bool:

@@ -1,12 +1,13 @@
 """What the board says of itself, line by line: watchdog, line, outputs, firmware, events. Pure."""
 
-from appliance.frames import Board
+from appliance.frames import Board, FirmwareSlot, Output
 from tui import figures, moments
 from tui.cells import pad
-from tui.lines import Line, line
+from tui.lines import Line, line, wrap
 from tui.view import View
 
 EVENTS = 5
+_BAR = 16
 
 
 def told(view: View, board: Board) -> list[Line]:
@@ -14,6 +15,7 @@ def told(view: View, board: Board) -> list[Line]:
     rows = [_state(view, board), _watchdog(view, board), _link(view, board)]
     rows += [_outputs(view, board), _firmware(view, board)]
     lines = [line(row) for row in rows if row]
+    lines += [line(row) for row in wrap(_update(view, board), view.width) if row]
     return [*lines, *_events(view, board)]
 
 
@@ -27,6 +29,8 @@ def _state(view: View, board: Board) -> str:
 
 def _watchdog(view: View, board: Board) -> str:
     left = view.live.dog_left_ms if view.live is not None else None
+    if board.inhibited_ms:
+        return view.words("board.inhibited", figures.duration(board.inhibited_ms))
     if left is None or not board.timeout_ms:
         return ""
     cycles = board.link.power_cycles if board.link is not None else 0
@@ -45,24 +49,48 @@ def _link(view: View, board: Board) -> str:
 
 
 def _outputs(view: View, board: Board) -> str:
-    shown = [
-        view.words(
-            "board.output",
-            name=view.foreign(one.name),
-            now=figures.UNKNOWN if one.now_pct is None else f"{one.now_pct:g}",
-            safe=figures.UNKNOWN if one.safe_pct is None else f"{one.safe_pct:g}",
-        )
-        for one in board.outputs
-        if one.now_pct is not None
-    ]
+    known = [one for one in board.outputs if one.now_pct is not None or one.left_ms]
+    shown = [_output(view, one) for one in known]
     return view.words("board.outputs", ", ".join(shown)) if shown else ""
+
+
+def _output(view: View, one: Output) -> str:
+    """Its duty, where it goes by itself, and when, if the box drives it."""
+    now = figures.UNKNOWN if one.now_pct is None else f"{one.now_pct:g}"
+    safe = figures.UNKNOWN if one.safe_pct is None else f"{one.safe_pct:g}"
+    name = view.foreign(one.name)
+    if one.left_ms:
+        left = figures.duration(one.left_ms)
+        return view.words("board.output_driven", name=name, now=now, safe=safe, left=left)
+    return view.words("board.output", name=name, now=now, safe=safe)
 
 
 def _firmware(view: View, board: Board) -> str:
     if not board.firmware:
         return ""
     cause = view.foreign(board.reset_cause)
-    return view.words("board.firmware", view.foreign(board.firmware), cause)
+    text = view.words("board.firmware", view.foreign(board.firmware), cause)
+    slots = [_slot(view, one) for one in board.slots]
+    return f"{text}; {', '.join(slots)}" if slots else text
+
+
+def _slot(view: View, one: FirmwareSlot) -> str:
+    state = view.words.or_else(f"board.slot_{one.state}", view.foreign(one.state))
+    version = view.foreign(one.version)
+    return view.words("board.slot", slot=view.foreign(one.slot), version=version, state=state)
+
+
+def _update(view: View, board: Board) -> str:
+    """How far new firmware is, or how it ended."""
+    one = board.update
+    if one is None:
+        return ""
+    phase = view.words.or_else(f"board.phase_{one.phase}", view.foreign(one.phase))
+    text = view.words("board.update", version=view.foreign(one.version), phase=phase)
+    if one.phase in ("head", "files"):
+        share = one.done / one.total if one.total else None
+        return f"{text} {figures.bar(share, _BAR)}"
+    return f"{text}: {view.foreign(one.problem)}" if one.problem else text
 
 
 def _events(view: View, board: Board) -> list[Line]:
