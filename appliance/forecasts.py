@@ -9,21 +9,22 @@ Rules
 import asyncio
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 from appliance.accounts.pace import Pace
-from appliance.forecast.archive import Arrays
+from appliance.expected import Table, table_of
 from appliance.forecast.forecaster import NO_FORECASTER
 from appliance.forecast.question import Question
-from appliance.forecast.refine import BadRefiner, Refiner
+from appliance.forecast.refine import Refiner
 from appliance.forecast.told import Forecast, ForecasterSnapshot
 from appliance.ledger.lengths import Past
 from appliance.ledger.rows import RequestRow
+from appliance.oracle import Oracle, refiner_of
 from appliance.outlook import Outlook
 from appliance.rough import Rough
 from appliance.trim import trim
@@ -47,26 +48,6 @@ _UNOPENED = (
 )
 
 
-class Oracle(Protocol):
-    """`forecast.forecaster.Forecaster` is the real one."""
-
-    @property
-    def snapshot(self) -> ForecasterSnapshot: ...
-
-    @property
-    def refine(self) -> Arrays | None: ...
-
-    def answer(self, question: Question, /) -> Forecast: ...
-
-    def observe(self, forecast: Forecast, length: int, censored: bool, /) -> None: ...
-
-    def pending(self, flights: Iterable[tuple[Forecast, int]], /) -> None: ...
-
-    def rebuild(self, rows: Iterable[tuple[Sequence[int], int, bool]], /) -> int: ...
-
-    def reload(self) -> ForecasterSnapshot: ...
-
-
 class Forecasts:
     """Belongs to the event loop, but for its thread's own part. Without `make` it is off: nothing
     is forecast, everything else works."""
@@ -88,6 +69,14 @@ class Forecasts:
         """Told how long a forecast took, on the thread."""
         self.on_end: Callable[[Forecast, int], None] = lambda forecast, length: None
         """Told of each answer that came to its own end, or to its limit."""
+        self.on_length: Callable[[Forecast, int, bool], None] = lambda forecast, length, cut: None
+        """Told how long each answer became that teaches, and whether it was cut off."""
+        self.on_flights: Callable[[Sequence[tuple[Forecast, int]]], None] = lambda flights: None
+        """Told of all that run, twice a second: their forecasts, and their tokens so far."""
+        self.pressed: Callable[[], bool] = lambda: False
+        """Whether requests wait, so that the engine should know what runs as well as can be."""
+        self.last_nan = -math.inf
+        """When a forecast was last no distribution, monotonic seconds. Any thread."""
         self._make = make
         self._past = past
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,9 +180,26 @@ class Forecasts:
         self._live.add(found)
         return found
 
-    def begin(self, outlook: Outlook, question: Question) -> None:
-        """It was submitted: makes its forecast."""
+    @property
+    def usual(self) -> Table:
+        """How long answers become, of all requests alike, as the engine takes it: a broad guess
+        at first. Any thread."""
+        return self._rough.table
+
+    def begin(
+        self, outlook: Outlook, question: Question, tell: Callable[[Table], None] | None = None
+    ) -> None:
+        """It was submitted: makes its forecast. `tell` takes that to the engine."""
+        outlook.tell = tell or outlook.tell
         outlook.follow(self.ask(question, outlook))
+
+    def _sharpen(self) -> None:
+        """Those whose prompt the model has read get a sharper forecast: not at once, when their
+        first token is on its way, and what ends before gets it when it is learned from."""
+        if self.snapshot.sharpens:
+            for outlook in self._live:
+                if outlook.logits and outlook.made is not None:
+                    self._put(_ANSWER, partial(self._sharper, outlook))
 
     def ended(self, outlook: Outlook, row: RequestRow) -> None:
         """A request has its final row: learn from it."""
@@ -213,7 +219,11 @@ class Forecasts:
         censored = stop_type != "eos"
         self._rough.observe(length, censored)
         if not censored or stop_type == "limit":
-            self.on_end(outlook.forecast, length)
+            self.on_end(outlook.forecast.at_first, length)
+        if outlook.logits and self.snapshot.sharpens:
+            self._put(_LEARN, partial(self._late, outlook, length, censored))
+        else:
+            self.on_length(outlook.forecast, length, censored)
         if len(self._lessons) < MOST_UNLEARNED:
             self._lessons.append((outlook, length, censored))
 
@@ -224,15 +234,24 @@ class Forecasts:
             lessons, self._lessons = self._lessons, []
             self._put(_LEARN, partial(self._observe, lessons))
 
+    def _retell(self) -> None:
+        """What runs may be longer or shorter than it looked; that matters where others wait."""
+        if self.pressed():
+            for outlook in self._live:
+                outlook.retell()
+
     async def _watch(self) -> None:
         told = False
         while True:
             await asyncio.sleep(PENDING_S)
             self._teach()
+            self._sharpen()
+            self._retell()
             flights = [
                 (one.forecast, one.generated) for one in self._live if one.generated and one.teaches
             ]
             if flights or told:
+                self.on_flights(flights)
                 self._put(_LEARN, partial(self._pending, flights))
             told = bool(flights)
 
@@ -271,7 +290,7 @@ class Forecasts:
     def _open(self) -> None:
         assert self._make is not None
         self._oracle = self._make()
-        self._refiner = _refiner(self._oracle)
+        self._refiner = refiner_of(self._oracle)
         said = self._oracle.snapshot
         named = said.version or "none"
         log.info("forecaster: %s, state %s %s", named, said.state, said.problem)
@@ -295,6 +314,34 @@ class Forecasts:
             if outlook is not None:
                 outlook.made = found
             self._tell(partial(self._resolve, future, found))
+        if outlook is not None and found.state != "global":  # all alike: `usual` says it
+            self._expect(outlook, found)
+
+    def _sharper(self, outlook: Outlook) -> None:
+        if self._sharpened(outlook):
+            self._expect(outlook, outlook.forecast)
+
+    def _late(self, outlook: Outlook, length: int, censored: bool) -> None:
+        """It ended before its second forecast was made: corrections of those must not be learned
+        from long answers alone."""
+        self._sharpened(outlook)
+        self._tell(partial(self.on_length, outlook.forecast, length, censored))
+
+    def _sharpened(self, outlook: Outlook) -> bool:
+        """Makes what is foreseen anew, with what the model made of the prompt; whether it did."""
+        values, outlook.logits = outlook.logits, b""
+        before = outlook.made
+        if self._oracle is not None and before is not None and values:
+            outlook.made = self._oracle.sharpen(before, values)
+        return outlook.made is not before
+
+    def _expect(self, outlook: Outlook, found: Forecast) -> None:
+        table = table_of(found.lengths)
+        if table is None:
+            self.last_nan = time.monotonic()
+            log.error("a forecast is no distribution: the queue goes by arrival for a while")
+        else:
+            self._tell(partial(outlook.told, table))
 
     def _resolve(self, future: "asyncio.Future[Forecast]", found: Forecast) -> None:
         self._waiting -= 1
@@ -303,6 +350,7 @@ class Forecasts:
 
     def _observe(self, lessons: list[tuple[Outlook, int, bool]]) -> None:
         for outlook, length, censored in lessons:
+            self._sharpened(outlook)
             if self._oracle is not None:
                 self._oracle.observe(outlook.forecast, length, censored)
 
@@ -313,7 +361,7 @@ class Forecasts:
     def _reload(self) -> None:
         if self._oracle is not None:
             self._oracle.reload()
-            self._refiner = _refiner(self._oracle)
+            self._refiner = refiner_of(self._oracle)
             self._put(_REMEMBER, partial(self._remember, self._past(), recall=False))
 
     def _remember(self, rows: Iterator[Past], *, recall: bool) -> None:
@@ -342,15 +390,3 @@ class Forecasts:
 
 def _leave() -> None:
     """The thread's last job."""
-
-
-def _refiner(oracle: Oracle) -> Refiner | None:
-    """What refines forecasts in flight; None where the version has nothing for it."""
-    arrays = oracle.refine
-    if arrays is None:
-        return None
-    try:
-        return Refiner.from_arrays(arrays)
-    except BadRefiner as error:
-        log.warning("forecasts are not refined in flight: %s", error)
-        return None

@@ -7,14 +7,16 @@ tell them; what is refined is refined for each choice apart.
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.engine.messages import Delta, Event, Finished, Signals
+from appliance.engine.messages import Delta, Event, Finished, FirstLogits, Signals
 from appliance.errors import ApiError
+from appliance.expected import Table, moved, table_of
 from appliance.forecast.dataset import Signal
-from appliance.forecast.refine import Refinement, Refiner
+from appliance.forecast.refine import Refined, Refinement, Refiner
 from appliance.forecast.told import Forecast
 from appliance.ledger.recovery import Recovered
 from appliance.ticket import Account
@@ -24,8 +26,12 @@ log = logging.getLogger(__name__)
 TAUS = (0.1, 0.5, 0.9)
 TAIL = 512
 """Characters since the last signal that a refinement reads."""
+MOST_PIECES = 64
+"""Of text between two signals; there are SIGNAL_TOKENS at most, and a draft's."""
 MOST_UNREAD = 64
 """Signals that wait for somebody to look: 512 tokens."""
+RETOLD = 4
+"""Signals that have come before it is worth looking whether the engine should know: 32 tokens."""
 MOST_KEPT = 8
 """Refined medians that the ledger keeps: those that were shown, the answer having doubled since."""
 
@@ -79,7 +85,7 @@ class Foreseen:
 class _Choice:
     """One choice while it runs."""
 
-    __slots__ = ("generated", "length", "now", "prior", "refinement", "text", "unread")
+    __slots__ = ("generated", "length", "now", "prior", "refined", "refinement", "text", "unread")
 
     def __init__(self) -> None:
         self.generated = 0
@@ -88,11 +94,14 @@ class _Choice:
         self.now: Foreseen | None = None
         self.unread: list[tuple[Signal, str]] = []
         """Signals since somebody looked, each with the text since the one before."""
+        self.refined: Refined | None = None
+        """What `now` is of."""
         self.prior: Forecast | None = None
         self.refinement: Refinement | None = None
-        """From `prior` on: begun again when the request's own forecast comes."""
-        self.text = ""
-        """Since the last signal."""
+        """From `prior` on: goes on from another when the request's own forecast comes, or a
+        sharper one."""
+        self.text: deque[str] = deque(maxlen=MOST_PIECES)
+        """Since the last signal, a piece a step."""
 
 
 class Outlook:
@@ -109,9 +118,14 @@ class Outlook:
     ) -> None:
         """`teaches`: its length says something of the model."""
         self.made: Forecast | None = None
-        """Its own forecast, once it is made. Set once, by the thread that makes it."""
+        """Its own forecast, once it is made; the sharper one, once the model has read the prompt
+        and that is made. Set by the thread that makes them."""
+        self.logits = b""
+        """The first ones, as the engine tells them, until a sharper forecast is made of them."""
         self.n = n
         self.teaches = teaches
+        self.tell: Callable[[Table], None] = lambda table: None
+        """Takes to the engine how long the answer may become."""
         self._rough = rough
         self._coming: asyncio.Future[Forecast] | None = None
         self._refiner = refiner
@@ -119,10 +133,31 @@ class Outlook:
         self._history: list[tuple[int, int]] = []
         self._refined = False
         self._broken = False
+        self._told = 0
 
     def follow(self, coming: "asyncio.Future[Forecast]") -> None:
         """The request's own forecast is being made; it is done when `made` is set."""
         self._coming = coming
+
+    def told(self, table: Table) -> None:
+        """The engine knows so much from now on."""
+        self._told = self.forecast.p50
+        self.tell(table)
+
+    def retell(self) -> None:
+        """Tells the engine again where what was refined has moved far from what it knows. Of one
+        choice only: what is told is of all of a request's."""
+        choice = self._choices[0]
+        if self.n > 1 or not self._told or choice.length is not None:
+            return
+        if len(choice.unread) >= RETOLD:
+            self._read(choice)
+        if choice.refined is None or choice.now is None or not moved(self._told, choice.now.p50):
+            return
+        table = table_of(choice.refined.lengths)
+        if table is not None:
+            self._told = choice.now.p50
+            self.tell(table)
 
     @property
     def forecast(self) -> Forecast:
@@ -137,7 +172,7 @@ class Outlook:
     @property
     def first(self) -> Band:
         """Before a token was generated."""
-        return together([Band.of(self.forecast)] * self.n)
+        return together([Band.of(self.forecast.at_first)] * self.n)
 
     @property
     def now(self) -> Band:
@@ -179,14 +214,17 @@ class Outlook:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def signal(self, told: Signals) -> None:
-        """What the model's own distribution tells of a choice. Never raises."""
+    def signal(self, told: Signals | FirstLogits) -> None:
+        """What the model's own distribution tells. Never raises."""
+        if isinstance(told, FirstLogits):
+            self.logits = told.values
+            return
         choice = self._choices[told.choice]
         choice.generated = max(choice.generated, told.generated)
         if not self._broken:
             signal = Signal(told.generated, told.eos_margin, told.entropy, told.logprob)
-            choice.unread.append((signal, choice.text))
-            choice.text = ""
+            choice.unread.append((signal, "".join(choice.text)[-TAIL:]))
+            choice.text.clear()
             if len(choice.unread) >= MOST_UNREAD:
                 self._read(choice)
 
@@ -205,12 +243,14 @@ class Outlook:
         if forecast.p10 >= (limit := forecast.max_tokens):  # it will run to its limit
             choice.now = Foreseen(generated, limit, limit, limit)
             return
-        if choice.refinement is None or choice.prior is not forecast:
-            choice.prior = forecast
+        if choice.refinement is None:
             choice.refinement = Refinement(forecast.lengths, limit, self._refiner)
+        elif choice.prior is not forecast:
+            choice.refinement.renew(forecast.lengths)
+        choice.prior = forecast
         for signal, text in unread:
             found = choice.refinement.update(signal, text)
-        choice.now = Foreseen(generated, *found.quantiles(TAUS))
+        choice.now, choice.refined = Foreseen(generated, *found.quantiles(TAUS)), found
         self._refined = self._refiner is not None
         if choice is self._choices[0]:
             self._keep(choice.now)
@@ -220,11 +260,15 @@ class Outlook:
         if now.generated >= 2 * last and len(self._history) < MOST_KEPT:
             self._history.append((now.generated, now.p50))
 
+    @property
+    def texts(self) -> list[deque[str]]:
+        """Where what each choice says is put, a piece a step."""
+        return [choice.text for choice in self._choices]
+
     def event(self, event: Event) -> None:
         """What the engine says of the request."""
         if isinstance(event, Delta):
-            choice = self._choices[event.choice]
-            choice.text = (choice.text + event.text)[-TAIL:]
+            self._choices[event.choice].text.append(event.text)
         elif isinstance(event, Finished):
             choice = self._choices[event.choice]
             choice.length = choice.generated = event.counts.completion_tokens
@@ -234,7 +278,7 @@ class Outlook:
     def row(self) -> Mapping[str, Any]:
         """For the request's final row. `at_end`: (tokens generated, refined median) of the first
         choice, as somebody was shown it: each time it had doubled at least."""
-        forecast, band = self.forecast, self.first
+        forecast, band = self.forecast.at_first, self.first
         return {
             "version": forecast.version,
             "state": forecast.state,
@@ -252,14 +296,18 @@ class Outlook:
 class Watched:
     """A `ticket.Account` whose outlook hears what it hears, first."""
 
-    __slots__ = ("_account", "_outlook")
+    __slots__ = ("_account", "_outlook", "_texts")
 
     def __init__(self, account: Account, outlook: Outlook) -> None:
         self._account = account
         self._outlook = outlook
+        self._texts = outlook.texts
 
     def event(self, event: Event) -> None:
-        self._outlook.event(event)
+        if isinstance(event, Delta):  # most are: a call less for each token
+            self._texts[event.choice].append(event.text)
+        else:
+            self._outlook.event(event)
         self._account.event(event)
 
     def cancelled(self, by: str) -> None:

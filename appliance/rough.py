@@ -1,16 +1,17 @@
 """An estimate at once, from all requests alike: what stands in until a request's own forecast is
 made. Belongs to the event loop, so it must take microseconds."""
 
+import math
 from bisect import bisect_right
+from itertools import accumulate, pairwise
 
-import numpy as np
-
+from appliance.expected import NOTHING, table_of
 from appliance.forecast.hazard import EDGES, GlobalHazard, Lengths
 from appliance.forecast.question import Question
 from appliance.forecast.told import Forecast, State
 
 TAUS = (0.1, 0.5, 0.9, 0.99)
-_FRESH = 64
+_FRESH = 8
 """The distribution is worked out anew after one more answer for so many that it is made of."""
 
 
@@ -42,10 +43,15 @@ class Rough:
         observed = self._hazard.observed
         self._due = observed + 1 + observed // _FRESH
         self._lengths: Lengths = self._hazard.lengths()
+        self.table = table_of(self._lengths) or NOTHING
+        """The same as the engine takes it. Replaced whole: any thread may read it."""
         self._quantiles = self._lengths.quantiles(TAUS)
-        self._levels = self._lengths.survival(EDGES).tolist()
-        steps = np.diff(EDGES) * (np.array(self._levels[1:]) + self._levels[:-1]) / 2
-        self._areas = np.concatenate([[0.5], 0.5 + np.cumsum(steps)]).tolist()
+        self._levels = [math.exp(-fall) for fall in self._lengths.falls]
+        steps = [
+            width * (before + after) / 2
+            for width, (before, after) in zip(_WIDTHS, pairwise(self._levels), strict=True)
+        ]
+        self._areas = list(accumulate(steps, initial=0.5))
 
     def _mean(self, most: int) -> float:
         """E[min(L, most)]: the area under the survival, straight between the edges of the bins."""
@@ -56,4 +62,5 @@ class Rough:
         return float(self._areas[at] + into * (self._levels[at] - fall * into / 2))
 
 
-_EDGES = EDGES.tolist()
+_EDGES: list[float] = EDGES.tolist()
+_WIDTHS = [after - before for before, after in pairwise(_EDGES)]

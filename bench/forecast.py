@@ -22,10 +22,12 @@ from appliance.calibrate.answers import NoRoom, Sampling
 from appliance.calibrate.cases import Case
 from appliance.calibrate.client import BoxAway, Refused
 from appliance.calibrate.questions import NoModel
+from appliance.calibrate.sharper import GAIN, SharperReport
 from appliance.forecast.baselines import GLOBAL, RIVALS
 from appliance.forecast.dataset import BadDataset, Prompt
 from appliance.forecast.encoder import EncoderError
 from appliance.forecast.evaluate import Comparison
+from appliance.forecast.families import PARTS
 from appliance.forecast.sessions import Foreign
 from appliance.forecast.train import TooFewError
 from appliance.gguf import BadModel
@@ -35,6 +37,8 @@ from bench.forecast_answers import generate, load
 from bench.forecast_cases import Labels, groups, other_model, prompts_of, served
 from bench.forecast_cost import cost, int8
 from bench.forecast_drift import Covered, Stream, covered, streams
+from bench.forecast_first import RELEASED as FIRST
+from bench.forecast_first import load as load_first
 from bench.machine import facts
 
 DATA = Path(__file__).parent / "data"
@@ -64,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--prompts", type=Path, help="JSONL; else from $STEELYARD_DATA")
     parser.add_argument("--answers", type=Path, action="append", help="released or whole answers")
+    parser.add_argument("--first", type=Path, default=FIRST, help="first logits of the prompts")
     parser.add_argument("--other-model", type=Path, help="answers of another model: a drift")
     parser.add_argument("--model", type=Path, help="the GGUF that answered; else the default one")
     parser.add_argument("--embedder", default="", help="what the network reads; else as calibrate")
@@ -88,7 +93,8 @@ def _bench(options: argparse.Namespace) -> int:
     options.model = model.path
     found: dict[str, Any] = {"machine": facts()}
     goals: Goals = {}
-    for temperature, cases, labels in groups(prompts, known, model):
+    first = load_first(options.first) if options.first.exists() else None
+    for temperature, cases, labels in groups(prompts, known, model, first):
         say(f"== temperature {temperature:g}: {sum(len(c.answers) for c in cases)} answers")
         group = _Group(temperature, cases, labels, options)
         found[f"temperature {temperature:g}"] = group.measure()
@@ -147,8 +153,10 @@ class _Group:
         main = runs.in_distribution(learned, level, options.seed)
         self._show(table.comparison(main))
         count = 1 if options.quick else options.splits
-        more = [main, *runs.splits(of, self._labels, level, count)]
+        others = list(runs.splits(of, self._labels, level, count))
+        more = [main, *(one for one, _ in others)]
         self._show(table.others(more, floor))
+        second = [runs.sharpened(learned, options.seed), *(one for _, one in others)]
         found: dict[str, Any] = {
             "floor": floor,
             "in distribution": more,
@@ -160,6 +168,7 @@ class _Group:
         self._bounds(found["covered"], found["drift"])
         say(table.cost(found["cost"]))
         self._judge(main, more)
+        self._sharper([one for one in second if one is not None], found)
         self._int8(learned, found)
         self._refined(learned, found)
         if not options.quick:
@@ -201,6 +210,18 @@ class _Group:
         against = _over(_mean([one.mae for one in ours]), everyone)
         self._goals["MAE over the global median's"] = (against, against <= 0.75)
 
+    def _sharper(self, told: Sequence[SharperReport], found: dict[str, Any]) -> None:
+        """Of the second forecast, as the mean of the splits."""
+        if not told:
+            say("once the prompt is read: not measured: these prompts have no first logits")
+            return
+        found["once the prompt is read"] = told
+        self._show(table.sharper(told))
+        tau = _mean([one.after.kendall for one in told])
+        self._goals["tau, once the prompt is read"] = (tau, tau >= TAU)
+        ratio = _mean([one.ratio for one in told])
+        self._goals["CRPS, once the prompt is read, over before"] = (ratio, ratio <= GAIN)
+
     def _bounds(self, now: Covered, drift: Sequence[Stream]) -> None:
         say(
             f"90 % bound, no cap: {now.overall:.3f} of the test answers, {now.worst:.3f} of "
@@ -227,7 +248,8 @@ class _Group:
         )
 
     def _refined(self, learned: runs.Learned, found: dict[str, Any]) -> None:
-        told = extras.refining(learned.of, learned.trained.network, learned.rows, None)
+        priors: dict[str, Any] = {part: learned.hazards(part) for part in PARTS[1:]}
+        told = extras.refining(learned.of, priors, learned.rows, None)
         found["in flight"] = told.report
         if told.report is None:
             say(f"in flight: not measured: {told.problem or 'the test answers have no signals'}")

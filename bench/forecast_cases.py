@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from appliance.calibrate.cases import Case, of_prompts
 from appliance.calibrate.job import template_of
 from appliance.calibrate.prompts import read_prompts
@@ -14,16 +16,21 @@ from appliance.config import Config
 from appliance.forecast.dataset import BadDataset, Prompt
 from appliance.models import ModelFile, check
 from bench.forecast_answers import Released, load
+from bench.forecast_first import Logits
 from bench.forecast_prompts import assemble
 
 Labels = list[list[float]]
 
 
 def groups(
-    prompts: Sequence[Prompt], known: Sequence[Released], model: ModelFile
+    prompts: Sequence[Prompt],
+    known: Sequence[Released],
+    model: ModelFile,
+    first: Logits | None = None,
 ) -> Iterator[tuple[float, list[Case], Labels]]:
     """Cases of each temperature, the one with the most answers first, and whether each answer
-    passed its check."""
+    passed its check. `first`: the prompts' first logits."""
+    logits = first or {}
     reader = Reader(model.path, template_of(model))
     try:
         questions, _ = reader.asked(prompts)
@@ -33,7 +40,11 @@ def groups(
     counts = Counter(one.temperature for one in known)
     for temperature, _ in counts.most_common():
         here = sorted(
-            (one.answered() for one in known if one.temperature == temperature),
+            (
+                structs.replace(one.answered(), first=logits.get(one.id, ()))
+                for one in known
+                if one.temperature == temperature
+            ),
             key=lambda one: (one.id, one.sample),
         )
         cases = of_prompts(prompts, here, questions)

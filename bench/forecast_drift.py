@@ -58,7 +58,7 @@ def covered(learned: Learned) -> Covered:
         _Answer(Lengths(h), int(n), bool(cut))
         for h, n, cut in zip(hazards, rows.lengths, rows.censored, strict=True)
     ]
-    kept = 1 - _missed(answers, Tracker(_offsets(learned)), learning=False)[0]
+    kept = 1 - _missed(answers, Tracker(offsets_of(learned)), learning=False)[0]
     shares = {
         str(name): float(kept[rows.sources == name].mean())
         for name in np.unique(rows.sources)
@@ -80,10 +80,10 @@ def streams(
 ) -> tuple[Stream, ...]:
     """No change, answers half as long, twice as long; and, where there are answers (length, cut)
     of another model by prompt, those of that model."""
-    calm = _answers(learned, seed)
+    calm = answers_of(learned, seed)
     half = [_scaled(one, 0.5) for one in calm]
     middle = min(BEFORE, len(calm) // 2)
-    swapped = _answers(learned, seed, other_model)
+    swapped = answers_of(learned, seed, other_model)
     changes = {
         "none": calm,
         "half as long": calm[:middle] + half[middle:],
@@ -91,17 +91,17 @@ def streams(
     }
     if swapped:
         changes["another model"] = calm[:middle] + swapped
-    start = _offsets(learned)
+    start = offsets_of(learned)
     return tuple(_run(name, told, middle, start) for name, told in changes.items())
 
 
-def _offsets(learned: Learned) -> tuple[float, ...]:
+def offsets_of(learned: Learned) -> tuple[float, ...]:
     held = (learned.rows["calibration"], learned.hazards("calibration"))
     test = (learned.rows["test"], learned.hazards("test"))
     return extras.bounds(learned.of, held, test).table.offsets("")
 
 
-def _answers(
+def answers_of(
     learned: Learned,
     seed: int,
     other: Mapping[str, Sequence[tuple[int, bool]]] | None = None,

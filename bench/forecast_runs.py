@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from appliance.calibrate import extras, material
 from appliance.calibrate.cases import Case
 from appliance.calibrate.material import Material
+from appliance.calibrate.sharper import SharperReport, judged, logits_of, trained
 from appliance.forecast import scores
 from appliance.forecast.baselines import GLOBAL, RIVALS, Told, baselines
 from appliance.forecast.bootstrap import interval
@@ -119,10 +120,26 @@ def in_distribution(learned: Learned, floor: float | None, seed: int) -> Compari
     )
 
 
-def splits(of: Material, labels: Labels, floor: float | None, count: int) -> Iterator[Comparison]:
+def splits(
+    of: Material, labels: Labels, floor: float | None, count: int
+) -> Iterator[tuple[Comparison, SharperReport | None]]:
     """The same measurement on other splits: how much of a figure is the luck of the split."""
     for seed in range(1, count):
-        yield in_distribution(learn(parted(of, seed), labels, seed), floor, seed)
+        learned = learn(parted(of, seed), labels, seed)
+        yield in_distribution(learned, floor, seed), sharpened(learned, seed)
+
+
+# -- once the prompt is read ---------------------------------------------------------------------
+
+
+def sharpened(learned: Learned, seed: int) -> SharperReport | None:
+    """The second forecast beside the first one; None where the prompts have no first logits."""
+    of = learned.of
+    logits = logits_of(of.cases)
+    if np.isnan(logits).any():
+        return None
+    found = trained(of, learned.rows, logits, seed)
+    return judged(of, learned.trained.network, found)[1]
 
 
 # -- prompts like no other -----------------------------------------------------------------------

@@ -50,8 +50,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.forecast_serving", description=__doc__)
     add = parser.add_argument
     add("--concurrency", type=numbers, default=(1, 8), metavar="N,N")
-    add("--rounds", type=int, default=7, help="pairs per concurrency (default 7)")
-    add("--per-round", type=int, default=24, help="requests per side and round (default 24)")
+    add("--rounds", type=int, default=9, help="pairs per concurrency (default 9)")
+    add("--per-round", type=int, default=32, help="requests per side and round (default 32)")
     add("--output-tokens", type=int, default=64, help="per request at most (default 64)")
     add("--threads", type=int, default=machine.usable_cores(), help="of the engine")
     add("--json", type=Path, metavar="PATH")

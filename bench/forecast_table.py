@@ -1,7 +1,8 @@
 """The tables that the forecast bench prints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from appliance.calibrate.sharper import SharperReport
 from appliance.forecast import scores
 from appliance.forecast.baselines import GLOBAL, RIVALS
 from appliance.forecast.evaluate import OURS, Comparison, Method
@@ -34,6 +35,20 @@ def comparison(found: Comparison) -> Iterator[str]:
     yield from _bounds(found)
     yield from _parts(found)
     yield from _progress(found)
+
+
+def sharper(found: Sequence[SharperReport]) -> Iterator[str]:
+    """The forecast of the request alone beside the one with the first logits, each split a row."""
+    yield f"{'':8}{'MAE':>16}{'CRPS':>16}{'tau':>16}{'90 %':>8}   before, once the prompt is read"
+    for number, one in enumerate(found):
+        ninety = next(level.corrected for level in one.levels if level.level == 0.9)
+        pairs = (
+            (one.before.mae, one.after.mae, 1),
+            (one.before.crps, one.after.crps, 1),
+            (one.before.kendall, one.after.kendall, 3),
+        )
+        cells = " ".join(f"{a:7.{places}f} {b:7.{places}f}" for a, b, places in pairs)
+        yield f"split {number} {cells} {ninety:7.3f}"
 
 
 def _method(one: Method) -> str:

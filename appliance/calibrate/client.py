@@ -220,6 +220,7 @@ def _answered(wanted: Wanted, sampling: Sampling, seed: int, found: Mapping[str,
         token_ids=tuple(choice.get("token_ids") or ()),
         text=str(choice["message"].get("content") or ""),
         signals=_signals(choice),
+        first=tuple(choice.get("first_logits") or ()),
     )
 
 

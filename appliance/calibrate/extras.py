@@ -145,19 +145,23 @@ class Refining:
 
 
 def refining(
-    of: Material, network: Network, held: Mapping[str, Rows], pieces: Mapping[int, bytes] | None
+    of: Material,
+    found: Mapping[str, Floats],
+    held: Mapping[str, Rows],
+    pieces: Mapping[int, bytes] | None,
 ) -> Refining:
-    """Fitted on validation and calibration prompts, which the network was not fitted to."""
+    """Fitted on validation and calibration prompts, which the network was not fitted to. `found`:
+    the hazards of each part's answers, as they are told when an answer begins."""
     answers: list[Answered] = []
     priors: list[Lengths] = []
     for part in ("validation", "calibration"):
         answers += answers_of(of, part)
-        priors += told(hazards(network, held[part]))
+        priors += told(found[part])
     try:
         refiner = fit(answers, priors, pieces)
     except TooFewSignals as error:
         return Refining(None, None, str(error))
-    test = [(a, p) for a, p in zip(answers_of(of, "test"), told(hazards(network, held["test"])),
+    test = [(a, p) for a, p in zip(answers_of(of, "test"), told(found["test"]),
                                    strict=True) if a.signals]  # fmt: skip
     average = fitted(held["calibration"].lengths, held["calibration"].censored)
     scored = [refinescore.moments(refiner, a, p, average, pieces) for a, p in test[:MOST_REFINED]]

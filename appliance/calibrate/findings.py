@@ -4,6 +4,7 @@ import msgspec
 
 from appliance.calibrate.extras import Bound, Int8
 from appliance.calibrate.incumbent import Duel
+from appliance.calibrate.sharper import SharperReport
 from appliance.forecast.evaluate import Comparison
 from appliance.forecast.qualityfit import QualityReport
 from appliance.forecast.refinescore import RefineReport
@@ -53,6 +54,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     int8: Int8 | None
     int8_problem: str
     precision: str
+    sharper: SharperReport | None = None
+    """The second forecast, made when the prompt was read; None: nothing to make it of."""
+    sharper_problem: str = ""
     duel: Duel | None
     """None: there was no version in use."""
 

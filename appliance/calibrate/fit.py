@@ -16,6 +16,7 @@ from appliance.calibrate.findings import Answer, Findings
 from appliance.calibrate.incumbent import Duel, InUse, duel, fingerprint
 from appliance.calibrate.material import Material
 from appliance.calibrate.report import page
+from appliance.calibrate.sharper import Sharper, sharper
 from appliance.calibrate.table import text
 from appliance.calibrate.teller import Teller
 from appliance.forecast import baselines, export, features
@@ -38,6 +39,8 @@ NAME = "new"
 """Of a version that has no number yet."""
 _PREPARED = 0.4
 """Share of the training phase that making vectors takes, about."""
+_FIRST = 0.7
+"""Share after which the first network is trained."""
 
 _LEARNED_FROM: tuple[Part, ...] = ("train", "validation", "calibration")
 
@@ -68,6 +71,7 @@ class _Learned:
     of: Material
     fitted: Fitted
     trained: Trained
+    sharper: Sharper
     rows: dict[str, Rows]
     """By part."""
     marks: list[list[float]]
@@ -108,9 +112,16 @@ def _learn(cases: Sequence[Case], model: ModelFile, order: Order, teller: Teller
         rows["validation"].examples(),
         seed=order.seed,
         cap=of.cap,
-        progress=lambda share: teller.share(_PREPARED + (1 - _PREPARED) * share),
+        progress=lambda share: teller.share(_PREPARED + (_FIRST - _PREPARED) * share),
     )
-    return _Learned(of, fitted, trained, rows, marks)
+    second = sharper(
+        of,
+        trained.network,
+        rows,
+        order.seed,
+        lambda share: teller.share(_FIRST + (1 - _FIRST) * share),
+    )
+    return _Learned(of, fitted, trained, second, rows, marks)
 
 
 def _compared(
@@ -136,7 +147,8 @@ def _compared(
         seed=order.seed,
     )
     teller.share(0.4)
-    refined = extras.refining(of, network, rows, pieces)
+    priors = learned.sharper.priors or {p: extras.hazards(network, rows[p]) for p in PARTS[1:]}
+    refined = extras.refining(of, priors, rows, pieces)
     teller.share(0.6)
     models = _models(learned)
     unseen = [rows[part] for part in PARTS[1:]]
@@ -214,6 +226,8 @@ def _findings(learned: _Learned, model: ModelFile, order: Order, judged: _Judged
         int8=judged.models.cost,
         int8_problem=judged.models.problem,
         precision=judged.models.precision,
+        sharper=learned.sharper.report,
+        sharper_problem=learned.sharper.problem,
     )
 
 
@@ -247,6 +261,7 @@ def _bundle(learned: _Learned, model: ModelFile, findings: Findings, judged: _Ju
             precision=findings.precision,
             quality=judged.checked.quality,
             conformal=judged.limits.table,
+            first_conformal=learned.sharper.table,
             scores=_scores(findings),
             training=_training(findings, learned.of),
         ),
@@ -258,6 +273,7 @@ def _bundle(learned: _Learned, model: ModelFile, findings: Findings, judged: _Ju
         refine=_in_flight(judged),
         report_html=html,
         report_json=told,
+        first=learned.sharper.first,
     )
 
 

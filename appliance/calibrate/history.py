@@ -76,6 +76,7 @@ def _tells(row: RequestRow, model_sha256: str) -> bool:
         and "/audit/" not in row.route
         and "grammar_sha256" not in row.sampling
         and not row.sampling.get("ignore_eos")
+        and not row.sampling.get("budget")
     )
 
 

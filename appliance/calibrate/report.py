@@ -159,6 +159,8 @@ def _tables(found: Findings) -> Iterator[str]:
     yield from _table(_SOURCE, map(_source, told.sources))
     yield "<h2>By length</h2>"
     yield from _table(_SOURCE, map(_source, told.thirds))
+    yield "<h2>Once the prompt is read</h2>"
+    yield from _sharper(found)
     yield "<h2>While it runs</h2>"
     yield from _in_flight(found)
     yield "<h2>Quality</h2>"
@@ -170,6 +172,7 @@ _METHOD = (
     "within 10 %", "within 25 %", "within 50",
 )  # fmt: skip
 _BOUND = ("bound", "network alone", "corrected", "corrected, below the cap", "of answers")
+_SHARPER = ("", "MAE", "CRPS", "Kendall tau")
 _RUNNING = (
     "running at", "answers", "first forecast", "given that it runs", "global", "refined",
 )  # fmt: skip
@@ -220,6 +223,24 @@ def _source(one: Source) -> Sequence[str]:
         one.name, str(one.answers), f"{one.mae:.1f}", f"{one.bias:+.1f}", f"{one.global_mae:.1f}",
         f"{one.coverage:.1%}",
     )  # fmt: skip
+
+
+def _sharper(found: Findings) -> Iterator[str]:
+    if found.sharper_problem:
+        yield f'<p class="soft">{escape(found.sharper_problem)}</p>'
+    told = found.sharper
+    if told is None:
+        return
+    pairs = (("of the request alone", told.before), ("with the first logits", told.after))
+    rows = [
+        (name, f"{one.mae:.1f}", f"{one.crps:.1f}", f"{one.kendall:.2f}") for name, one in pairs
+    ]
+    yield from _table(_SHARPER, rows)
+    ninety = next(one for one in told.levels if one.level == 0.9)
+    yield (
+        f"<p>On {told.answers} answers; {told.parameters} more weights; its 90 % bound covers "
+        f"{ninety.corrected:.1%}.</p>"
+    )
 
 
 def _in_flight(found: Findings) -> Iterator[str]:

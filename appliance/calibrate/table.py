@@ -82,6 +82,17 @@ def _quality(found: Findings) -> str:
     )
 
 
+def _sharper(found: Findings) -> str:
+    told = found.sharper
+    if told is None:
+        return f"no second forecast: {found.sharper_problem}"
+    figures = (
+        f"MAE {told.after.mae:.1f} for {told.before.mae:.1f}, CRPS {told.after.crps:.1f} for "
+        f"{told.before.crps:.1f}, tau {told.after.kendall:.2f} for {told.before.kendall:.2f}"
+    )
+    return f"{figures}; {'it is told' if told.wins else 'not told: ' + found.sharper_problem}"
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
@@ -95,6 +106,7 @@ def _rest(found: Findings) -> Iterator[str]:
         )
     elif found.int8_problem:
         yield f"INT8: {found.int8_problem}; fp32 is to run"
+    yield f"once the prompt is read: {_sharper(found)}"
     if found.refinement_problem:
         yield f"in flight: {found.refinement_problem}"
     yield f"quality: {_quality(found)}"

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 
-from appliance.forecast.wordnumbers import CHINESE, chinese, english, is_number
+from appliance.forecast.wordnumbers import CHINESE, chinese, english, numbers
 
 REACH = 3
 """Words between a number and what it counts, at most: `3 very short poems`."""
@@ -46,12 +47,14 @@ _CHINESE_UNITS = {
     **dict.fromkeys(("段", "页", "章"), PARAGRAPHS),
     **dict.fromkeys("个条点种项篇首道步", ITEMS),
 }
+# It begins with the number, so that the search runs from one numeral to the next.
 _CHINESE = re.compile(
-    rf"(?P<bound>不超过|不多于|少于|最多|以内|至少|不少于|超过)?"
-    rf"(?<![第{CHINESE}0-9.])(?P<number>[0-9０-９{CHINESE}][0-9０-９,{CHINESE}]{{0,12}})"
+    rf"(?P<number>[0-9０-９{CHINESE}](?<![第{CHINESE}0-9.].)[0-9０-９,{CHINESE}]{{0,12}})"
     r"\s?(?:多|来|余|左右)?个?(?P<unit>[字词句行段页章条点种项篇首道步]|(?<=个))"
     r"(?:符|子|话)?(?P<after>以内|以下|之内|左右|以上)?"
 )
+_BOUNDS = ("不超过", "不多于", "不少于", "少于", "最多", "以内", "至少", "超过")
+"""Right before a number; the longer ones first, which hold shorter ones."""
 _CHINESE_UPPER = frozenset(("不超过", "不多于", "少于", "最多", "以内", "以下", "之内"))
 _CHINESE_LOWER = frozenset(("至少", "不少于", "超过", "以上"))
 
@@ -82,13 +85,12 @@ def asked(words: Sequence[str], text: str, *, has_chinese: bool) -> Asked:
 
 
 def _from_english(words: Sequence[str], found: Asked) -> None:
+    places = numbers(words)
+    if not places:
+        return
     listing = not _LISTING.isdisjoint(words)
-    mentions = 0
-    for at, word in enumerate(words):
-        ends = is_number(word) and (at + 1 == len(words) or not is_number(words[at + 1]))
-        if not ends or mentions == MOST_MENTIONS:
-            continue
-        mentions += 1
+    ends = [at for at, after in zip_longest(places, places[1:]) if after != at + 1]
+    for at in ends[:MOST_MENTIONS]:
         kind = _counted(words[at + 1 : at + 1 + REACH], listing)
         number = english(words[max(0, at - 5) : at + 1])
         if kind is not None and number is not None:
@@ -117,15 +119,16 @@ def _counted(after: Sequence[str], listing: bool) -> int | None:
 
 
 def _from_chinese(text: str, found: Asked) -> None:
-    for count, match in enumerate(_CHINESE.finditer(text)):
-        if count == MOST_MENTIONS:
-            return
-        number = chinese(match["number"])
+    done = 0
+    for match in islice(_CHINESE.finditer(text), MOST_MENTIONS):
+        start, number = match.start(), chinese(match["number"])
+        before = next((bound for bound in _BOUNDS if text.endswith(bound, done, start)), None)
+        done = match.end()
         # 一个, 一种, 一点 mean "a": only from two on are things counted.
         kind = _CHINESE_UNITS.get(match["unit"] or "个", ITEMS)
         if number is None or (kind == ITEMS and number < 2):
             continue
         found.note(kind, number)
-        bounds = {match["bound"], match["after"]}
+        bounds = {before, match["after"]}
         found.upper |= not _CHINESE_UPPER.isdisjoint(bounds)
         found.lower |= not _CHINESE_LOWER.isdisjoint(bounds)

@@ -19,6 +19,7 @@ from appliance.forecast import archive, features, onnxgraph
 from appliance.forecast.archive import Arrays, BadArchive
 from appliance.forecast.conformal import Table
 from appliance.forecast.features import Pipeline
+from appliance.forecast.first import First, Reader
 from appliance.forecast.neighbours import Neighbours
 from appliance.forecast.network import MOST_PARAMETERS, Network
 from appliance.forecast.onnxgraph import BadGraph
@@ -32,9 +33,10 @@ MAX_UNPACKED = 64 * 1024 * 1024
 MAX_MANIFEST = 1024 * 1024
 MANIFEST = "manifest.json"
 FP32, INT8, ARRAYS, REFINE = "fp32.onnx", "int8.onnx", "arrays.npz", "refine.npz"
+FIRST = "first.onnx"
 REPORT_HTML, REPORT_JSON = "report.html", "report.json"
 NEEDED = frozenset({MANIFEST, FP32, ARRAYS})
-NAMES = NEEDED | {INT8, REFINE, REPORT_HTML, REPORT_JSON}
+NAMES = NEEDED | {INT8, FIRST, REFINE, REPORT_HTML, REPORT_JSON}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 REMEDY = "make a new one with `steelyard calibrate`, or go back to the former one"
@@ -74,6 +76,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What is to run where the configuration does not say: fp32 or int8."""
     quality: Quality = Quality()
     conformal: Table = Table()
+    first_conformal: Table = Table()
+    """Of the forecasts that know the first logits."""
     scores: dict[str, Any] = {}
     """Figures on held-out prompts; `skill` is shown."""
     training: dict[str, Any] = {}
@@ -97,6 +101,8 @@ class Bundle:
     """The arrays of the in-flight refinement (refine.py)."""
     report_html: bytes = b""
     report_json: bytes = b""
+    first: First | None = None
+    """What makes sharper forecasts of first logits (first.py)."""
 
     @classmethod
     def read(cls, path: Path) -> "Bundle":
@@ -123,6 +129,7 @@ class Bundle:
         members = {
             FP32: self.fp32,
             INT8: self.int8,
+            FIRST: self.first.fp32 if self.first is not None else None,
             ARRAYS: archive.npz(self._arrays()),
             REFINE: archive.npz(self.refine) if self.refine is not None else None,
             REPORT_HTML: self.report_html,
@@ -140,6 +147,12 @@ class Bundle:
             "neighbours": self.neighbours.arrays(),
             "network": self.network.arrays(),
         }
+        if self.first is not None:
+            parts = {
+                **parts,
+                "first_reader": self.first.reader.arrays(),
+                "first_network": self.first.network.arrays(),
+            }
         return {f"{part}.{name}": a for part, held in parts.items() for name, a in held.items()}
 
     def named(self, name: str) -> "Bundle":
@@ -178,6 +191,7 @@ def _parsed(members: Mapping[str, bytes]) -> Bundle:
         archive.arrays(refine, MAX_UNPACKED) if refine is not None else None,
         members.get(REPORT_HTML, b""),
         members.get(REPORT_JSON, b""),
+        _first(members, held),
     )
     _check_parts(bundle)
     return bundle
@@ -198,7 +212,7 @@ def _manifest(members: Mapping[str, bytes]) -> Manifest:
     quality = manifest.quality
     if not (math.isfinite(quality.slope) and math.isfinite(quality.intercept)):
         raise BadArchive(f"{MANIFEST}: the quality's calibration is not finite")
-    if not manifest.conformal.valid():
+    if not (manifest.conformal.valid() and manifest.first_conformal.valid()):
         raise BadArchive(f"{MANIFEST}: the conformal table is not one")
     return manifest
 
@@ -236,6 +250,14 @@ def _part(held: Arrays, part: str) -> Arrays:
     return {name[len(start) :]: array for name, array in held.items() if name.startswith(start)}
 
 
+def _first(members: Mapping[str, bytes], held: Arrays) -> First | None:
+    """Raises ValueError."""
+    if FIRST not in members:
+        return None
+    reader = Reader.from_arrays(_part(held, "first_reader"))
+    return First(reader, Network.restored(_part(held, "first_network")), members[FIRST])
+
+
 def _check_parts(bundle: Bundle) -> None:
     """That they are parts of one forecaster."""
     width, manifest = bundle.pipeline.width, bundle.manifest
@@ -253,6 +275,9 @@ def _check_parts(bundle: Bundle) -> None:
     for name, model in ((FP32, bundle.fp32), (INT8, bundle.int8)):
         if model is not None:
             _check_graph(name, model, width)
+    if bundle.first is not None:
+        bundle.first.check(width)
+        _check_graph(FIRST, bundle.first.fp32, bundle.first.network.inputs)
     if bundle.refine is not None and not all(_finite(a) for a in bundle.refine.values()):
         raise BadArchive(f"{REFINE} holds what is not a number")
 

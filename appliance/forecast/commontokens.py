@@ -38,6 +38,11 @@ class CommonTokens:
         shares = [counts[token] / total for token in kept]
         return cls(np.array(kept, dtype=np.int32), np.array(shares, dtype=np.float32))
 
+    def most(self, count: int) -> list[int]:
+        """The most common ones, at most so many."""
+        found: list[int] = self.ids[np.argsort(-self.shares, kind="stable")[:count]].tolist()
+        return found
+
     def weights(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """float32 [ids], in 0..1."""
         if not len(self.ids):

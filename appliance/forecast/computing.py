@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from appliance.forecast.bundle import BadForecaster, Bundle, Quality
 from appliance.forecast.embedders import Embedder
 from appliance.forecast.encoder import EncoderError
+from appliance.forecast.first import LOGITS, logits_of
 from appliance.forecast.hazard import BINS, Lengths
 from appliance.forecast.neighbours import Neighbours
 from appliance.forecast.question import Question, Turn
@@ -30,6 +31,8 @@ class Computed:
     confidence: float | None
     place: Vector
     """Among the neighbours."""
+    seen: Vector
+    """What the network read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +43,8 @@ class Computing:
     neighbours: Neighbours
     embedder: Embedder
     running: Running
+    sharper: Running | None = None
+    """Of the network that reads first logits; None: this forecaster has none."""
 
     def embed(self, question: Question) -> Vector:
         """Raises EncoderError."""
@@ -52,11 +57,18 @@ class Computing:
     def compute(self, question: Question, embedding: Vector) -> Computed:
         """Raises ArithmeticError where the network gives no numbers."""
         row = self.bundle.pipeline.row(question, embedding, self.neighbours)
-        logits = self.running.logits(row.values[None, :])[0]
-        if not np.isfinite(logits).all():
-            raise ArithmeticError("the network gave what is not a number")
+        logits = _run(self.running, row.values)
         confidence = _confidence(self.bundle.manifest.quality, float(logits[BINS]))
-        return Computed(Lengths.from_logits(logits[:BINS]), confidence, row.place)
+        return Computed(Lengths.from_logits(logits[:BINS]), confidence, row.place, row.values)
+
+    def sharpen(self, seen: Vector, values: bytes) -> Lengths | None:
+        """What the network says that also knows the first logits; None where there is none. Raises
+        BadFirst, ArithmeticError."""
+        first = self.bundle.first
+        if first is None or self.sharper is None:
+            return None
+        read = first.reader.features_of(logits_of(values))
+        return Lengths.from_logits(_run(self.sharper, np.concatenate((seen, read)))[:BINS])
 
     def close(self) -> None:
         self.embedder.close()
@@ -80,6 +92,10 @@ def ready(
         running = start(
             bundle.network, models, providers=providers, precision=wanted, runtime=runtime
         )
+        sharper = None
+        if bundle.first is not None:
+            models = {"fp32": bundle.first.fp32}
+            sharper = start(bundle.first.network, models, providers=providers, runtime=runtime)
         embedder = bundle.pipeline.attached(make_embedder(manifest.embedder))
     except Foreign as error:
         raise BadForecaster(f"its ONNX model is foreign: {error}; calibrate again") from error
@@ -91,14 +107,15 @@ def ready(
     slim = replace(
         bundle, neighbours=neighbours, fp32=b"", int8=None, report_html=b"", report_json=b""
     )
-    found = Computing(slim, neighbours, embedder, running)
+    found = Computing(slim, neighbours, embedder, running, sharper)
     _prove(found)
     return found
 
 
 def _prove(computing: Computing) -> None:
     try:
-        computing.compute(PROBE, computing.embed(PROBE))
+        found = computing.compute(PROBE, computing.embed(PROBE))
+        computing.sharpen(found.seen, bytes(4 * LOGITS))
     except Exception as error:  # any fault of any part of it: it is not used
         computing.close()
         name = computing.bundle.manifest.embedder
@@ -106,6 +123,14 @@ def _prove(computing: Computing) -> None:
             f"it fails at its first question, with the embedder {name} ({error}): put right what "
             "this names, or run `steelyard calibrate`"
         ) from error
+
+
+def _run(running: Running, row: Vector) -> Vector:
+    """Raises ArithmeticError where the network gives no numbers."""
+    logits: Vector = running.logits(row[None])[0]
+    if not math.isfinite(logits.sum()):
+        raise ArithmeticError("the network gave what is not a number")
+    return logits
 
 
 def _confidence(quality: Quality, logit: float) -> float | None:

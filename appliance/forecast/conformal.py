@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from appliance.forecast.hazard import CAP, EDGES, LONGEST, SHIFT, Lengths
+from appliance.forecast.hazard import BINS, CAP, EDGES, LONGEST, SHIFT, Lengths
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +32,14 @@ _Z: Floats = -np.log1p(-np.array(TAUS))
 """TAUS as cumulative hazards, on which offsets are interpolated."""
 _TRIED: Floats = np.linspace(-MOST, MOST, 121)
 """Offsets at which answers that were cut off are looked at."""
-_KNOTS: Floats = np.concatenate([EDGES[1:], CAP * 2.0 ** np.arange(1, 6)])
+_KNOTS: Floats = np.concatenate([EDGES, CAP * 2.0 ** np.arange(1, 6)])
+"""Tokens at which a distribution is moved."""
 _LOG_EDGES: Floats = np.log(EDGES + SHIFT)
+_BEYOND: Floats = (np.log(_KNOTS[BINS + 1 :] + SHIFT) - _LOG_EDGES[-1]) / np.diff(_LOG_EDGES)[-1]
+"""How often the last bin's fall fits between CAP and the knots beyond."""
+_GONE = 690.0
+"""-log of the smallest chance that is told from none."""
+_APART: Floats = np.arange(len(_KNOTS)) * np.float64(1e-9)
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,18 +136,6 @@ def _clip(offset: float) -> float:
     return float(np.clip(offset, -MOST, MOST))
 
 
-def km_quantile(values: Floats, cut: NDArray[np.bool_], tau: float) -> float | None:
-    """The smallest value at which Kaplan and Meier's estimate of P(X <= value) reaches tau, where
-    `cut` marks values that X is only known to exceed. None: it is not reached, or is infinite."""
-    order = np.lexsort((cut, values))  # at equal values the ends come before the cuts
-    at_risk = len(values) - np.arange(len(values))
-    fall = np.where(cut[order], 0.0, 1.0 / at_risk)
-    left = np.cumprod(1.0 - fall)
-    reached = np.flatnonzero((1.0 - left >= tau - 1e-9) & ~cut[order])
-    found = float(values[order][reached[0]]) if reached.size else np.inf
-    return found if np.isfinite(found) else None
-
-
 def log_quantiles(raw: Lengths) -> Floats:
     """log of the quantiles at TAUS, float64[6]."""
     return np.log(np.array(raw.quantiles(TAUS), dtype=np.float64))
@@ -163,26 +157,31 @@ class Corrected:
 
 def correct(raw: Lengths, offsets: ArrayLike) -> Corrected:
     """Each tau-quantile multiplied by exp(offset), where `offsets` are log units at TAUS."""
-    logs = log_quantiles(raw)
-    moved = np.maximum.accumulate(logs + np.asarray(offsets, dtype=np.float64))
-    bounds = np.clip(np.exp(moved), 1.0, LONGEST)
-    return Corrected(raw, logs, tuple(bounds.tolist()), warped(raw, offsets))
+    return corrected(raw, log_quantiles(raw), offsets)
+
+
+def corrected(raw: Lengths, logs: Floats, offsets: ArrayLike) -> Corrected:
+    """As `correct`, where `logs` are those of the quantiles at TAUS."""
+    moved = np.exp(np.maximum.accumulate(logs + np.asarray(offsets, dtype=np.float64)))
+    bounds = tuple([min(max(bound, 1.0), float(LONGEST)) for bound in moved.tolist()])
+    return Corrected(raw, logs, bounds, warped(raw, offsets))
 
 
 def warped(raw: Lengths, offsets: ArrayLike) -> Lengths:
     """The whole distribution so moved, on the same bins, exact at their edges; below the median as
     the median is: offsets of lower levels are those of few short answers, and would bend the rest.
+    `raw`: without a `given` or a `log_factor` of its own.
     """
     upper = np.asarray(offsets, dtype=np.float64)[MEDIAN:]
-    if not np.any(upper):
+    if not upper.any():
         return raw
-    gone = -np.log(np.maximum(raw.survival(_KNOTS), 1e-300))
+    falls = np.array(raw.falls)
+    beyond = falls[-1] + _BEYOND * (falls[-1] - falls[-2])
+    gone = np.minimum(np.concatenate((falls, beyond)), _GONE)
     moved = _KNOTS * np.exp(np.interp(gone, _Z[MEDIAN:], upper))
-    places = np.maximum.accumulate(np.log(moved + SHIFT)) + 1e-9 * np.arange(len(_KNOTS))
-    left = np.interp(
-        _LOG_EDGES, np.append(_LOG_EDGES[0], places), np.append(0.0, gone), right=gone[-1]
-    )
-    return Lengths(-np.expm1(-np.maximum(np.diff(left), 1e-6)))
+    places = np.maximum.accumulate(np.log(moved + SHIFT)) + _APART
+    left = np.interp(_LOG_EDGES, places, gone)
+    return Lengths(-np.expm1(-np.maximum(left[1:] - left[:-1], 1e-6)))
 
 
 def misses(bounds: Floats, told: Lengths, length: int, censored: bool) -> Floats:

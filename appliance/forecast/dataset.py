@@ -68,6 +68,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
     text: str = ""
     signals: tuple[Signal, ...] = ()
+    first: tuple[float, ...] = ()
+    """Nats. Logits at the end of the prompt, as the engine tells them (FirstLogits)."""
 
     @property
     def censored(self) -> bool:

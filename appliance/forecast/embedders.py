@@ -5,6 +5,7 @@ first H and last T tokens; `minilm-H-T`, the sentence encoder on so many tokens 
 said last.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from appliance.forecast.commontokens import CommonTokens
 from appliance.forecast.encoder import DIMENSIONS, MAX_TOKENS, Encoder, EncoderError
 from appliance.forecast.question import Question
+from appliance.forecast.tokenrows import TokenRows
 from appliance.forecast.tokentable import TokenTable
 
 Vector = NDArray[np.float32]
@@ -73,7 +75,7 @@ class TokenMean:
         """`centre` is taken off each row: what all have in common tells nothing."""
         self._table, self._centre = table, centre
         self._head, self._tail = head, tail
-        self._common = common or CommonTokens()
+        self._rows = TokenRows(table, centre, common or CommonTokens(), head + tail)
         self.name = f"tokens-{head}-{tail}"
         self.dimensions = table.width
 
@@ -82,10 +84,7 @@ class TokenMean:
         return TokenMean(self._table, self._centre, self._head, self._tail, common)
 
     def embed(self, question: Question) -> Vector:
-        ids = self._table.known(bounded(question.prompt, self._head, self._tail))
-        if not ids:
-            return _zeros(self.dimensions)
-        return unit(self._common.weights(ids) @ (self._table.rows(ids) - self._centre))
+        return unit(self._rows.sum(bounded(question.prompt, self._head, self._tail)))
 
     def close(self) -> None:
         self._table.close()
@@ -156,10 +155,8 @@ def bounded(ids: Sequence[int], head: int, tail: int) -> Sequence[int]:
 
 def unit(vector: Vector) -> Vector:
     """Of length 1; zeros when it has none, or is not finite."""
-    length = float(np.linalg.norm(vector))
-    if not 1e-12 < length < float("inf"):
-        return _zeros(len(vector))
-    return (vector / np.float32(length)).astype(np.float32)
+    length = math.sqrt(vector @ vector)
+    return vector / np.float32(length) if 1e-12 < length < math.inf else _zeros(len(vector))
 
 
 def _zeros(size: int) -> Vector:

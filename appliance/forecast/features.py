@@ -29,8 +29,6 @@ SHOWN = 16
 """The first of them that the network sees."""
 LENGTH = 1.001
 """Of an embedding, at most: rounding aside it is 1."""
-WORDS_WEIGHT = 1.0
-"""Of the words in a place; the embedding's weight is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,6 @@ class Row:
     """float32 [width], finite, scaled, within ±projection.LIMIT."""
     place: Vector
     """Where it lies among its neighbours: what Neighbours.add takes when the answer has ended."""
-    repaired: int
-    """Numbers of the embedding that were not finite: where there are any, none of it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +102,10 @@ class Pipeline:
         exclude: int | None = None,
     ) -> Row:
         """The features; neighbours of the family `exclude` are left out. Never raises for what is
-        in the question or the embedding.
+        in the question or the embedding: of one that is not finite nothing is used.
         """
         words, place, others = self._read(question, embedding, near, exclude)
-        values = np.concatenate((words, self.others.scaled(others)))
-        return Row(values, place, int((~np.isfinite(embedding)).sum()))
+        return Row(np.concatenate((words, self.others.scaled(others))), place)
 
     def matrix(self, questions: Sequence[Question], embeddings: Matrix, near: Neighbours) -> Matrix:
         """float32 [questions, width]: `row` for each (validation, test)."""
@@ -130,14 +125,14 @@ class Pipeline:
 
     def _project(self, embedding: Vector) -> Vector:
         """What is not a vector of length 1 or less counts as one that says nothing."""
+        about_centre = embedding - self.centre
         if not np.abs(embedding).max(initial=0) <= LENGTH:
             return np.zeros(len(self.components), dtype=np.float32)
-        return self.components @ (embedding - self.centre)
+        return self.components @ about_centre
 
     def _place(self, words: Vector, projected: Vector) -> Vector:
-        """Of length 1."""
-        parts = (unit(projected), np.float32(WORDS_WEIGHT) * unit(words * self.weights))
-        return unit(np.concatenate(parts))
+        """Of length 1; embedding and words count alike."""
+        return unit(np.concatenate((unit(projected), unit(words * self.weights))))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for np.savez (no pickles)."""

@@ -8,24 +8,25 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from appliance.control.correction import Correction
 from appliance.forecast.archive import Arrays
 from appliance.forecast.bundle import BadForecaster, Manifest
+from appliance.forecast.composing import blank, numbers
 from appliance.forecast.computing import Computed, Computing, ready
-from appliance.forecast.conformal import TAUS, Table, correct
+from appliance.forecast.conformal import Table
 from appliance.forecast.embedders import Embedder, embedder
 from appliance.forecast.encoder import Encoder, EncoderError
-from appliance.forecast.hazard import GlobalHazard
-from appliance.forecast.learning import Learning, within
+from appliance.forecast.hazard import Lengths
+from appliance.forecast.learning import Biases, Learning, within
 from appliance.forecast.pace import Pace
 from appliance.forecast.question import Question, Turn
 from appliance.forecast.spelling import Spelling
-from appliance.forecast.telling import counts
-from appliance.forecast.told import Forecast, ForecasterSnapshot, State
+from appliance.forecast.told import Forecast, ForecasterSnapshot
 from appliance.forecast.versions import PACKAGED, Versions
 
 __all__ = ["Forecast", "Forecaster", "ForecasterSnapshot", "Served"]
@@ -34,11 +35,14 @@ log = logging.getLogger(__name__)
 
 PUBLISH_EVERY = 32
 """Answers between two snapshots, where nothing ends."""
-_BLANK = GlobalHazard().lengths()
 NO_FORECASTER = (
     "there is no forecaster for this model yet: lengths are learned as answers end; "
     "run `steelyard calibrate`"
 )
+
+
+Corrections = Callable[[str, str], Correction]
+"""By version and route: the bias, where the control loop keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,11 @@ class Forecaster:
         precision: str = "auto",
         runtime: Any = None,
         spelling: Callable[[], Spelling] | None = None,
+        corrections: Corrections | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Opens nothing yet: `open` or `reload` does. `spelling` opens the model's vocabulary."""
+        """Opens nothing yet: `open` or `reload` does. `spelling` opens the model's vocabulary.
+        Without `corrections` it keeps its own."""
         self._versions = Versions(served.state_dir, served.sha256, served.packaged)
         self._start = partial(
             ready,
@@ -79,6 +85,7 @@ class Forecaster:
         self._spelling: Spelling | None = None
         self._speechless = False
         """The vocabulary cannot be read, so the ledger's prompts have no words."""
+        self._corrections = corrections
         self._clock = clock
         self._learning = Learning()
         self._computing: Computing | None = None
@@ -95,6 +102,7 @@ class Forecaster:
         encoder: Encoder | None = None,
         providers: Sequence[str] = (),
         precision: str = "auto",
+        corrections: Corrections | None = None,
     ) -> "Forecaster":
         """Never raises for what is in a forecaster's file: the snapshot says why it is not used.
         `encoder`: the daemon's, shared. `providers`: of tensorrt, cuda, cpu, first choice first;
@@ -102,7 +110,7 @@ class Forecaster:
         does not have: as it was made."""
         shared = encoder if encoder is not None else Encoder()
         make = partial(embedder, model=served.path, encoder=shared)
-        found = cls(served, make, providers=providers, precision=precision)
+        found = cls(served, make, providers=providers, precision=precision, corrections=corrections)
         found.reload()
         return found
 
@@ -138,7 +146,7 @@ class Forecaster:
         except Exception as error:  # a fault of ours must not keep the box from starting
             self._problem = f"the forecaster failed to open ({error!r}): run `steelyard calibrate`"
             log.exception("forecasts are global")
-        self._learning.restart(self._table())
+        self._learning.restart(self._table(), self._biases(), self._table(stage=1))
         return self._publish()
 
     def answer(self, question: Question) -> Forecast:
@@ -151,10 +159,25 @@ class Forecaster:
             self._answering.add(self._clock() - started - encoded)
         except Exception:
             self._fault("a forecast was made from nothing")
-            forecast = _blank(question)
+            forecast = blank(question)
         if self._answered % PUBLISH_EVERY == 1:
             self._publish()
         return forecast
+
+    def sharpen(self, forecast: Forecast, values: bytes) -> Forecast:
+        """The forecast made anew now that the model has read the prompt; `values` as the engine
+        tells them (engine.messages.FirstLogits). The same one where that tells nothing more. Never
+        raises."""
+        try:
+            raw = self._sharper(forecast, values)
+            if raw is None:
+                return forecast
+            tracker = self._learning.tracker(True, forecast.route, stage=1)
+            told = numbers(raw, tracker, forecast.max_tokens, made=True)
+            return replace(forecast, **told, before=forecast)
+        except Exception:
+            self._fault("a forecast was not made sharper")
+            return forecast
 
     def observe(self, forecast: Forecast, length: int, censored: bool) -> None:
         """The request of that forecast has ended after `length` tokens; `censored`: it did not end
@@ -207,35 +230,27 @@ class Forecaster:
             self._fault("a forecast became global")
             return None, encoded
 
+    def _sharper(self, forecast: Forecast, values: bytes) -> Lengths | None:
+        if self._computing is None or forecast.seen is None or forecast.before is not None:
+            return None
+        return self._computing.sharpen(forecast.seen, values) if self._is_own(forecast) else None
+
     def _told(self, question: Question, computed: Computed | None) -> Forecast:
         made = computed is not None
         raw = computed.raw if computed is not None else self._learning.everywhere(question.route)
-        corrected = correct(raw, self._learning.tracker(made, question.route).offsets)
-        limit = max(0, question.max_tokens)
-        p10, p50, p90, p99, mean = counts(corrected, limit)
+        tracker, limit = self._learning.tracker(made, question.route), max(0, question.max_tokens)
         manifest = self.manifest if made else None
         return Forecast(
+            **numbers(raw, tracker, limit, made=made),
             version=manifest.name if manifest is not None else "",
-            state=self._state(made, question.route),
-            lengths=corrected.lengths,
-            p10=p10,
-            p50=p50,
-            p90=p90,
-            p99=p99,
-            mean=mean,
             max_tokens=limit,
             route=question.route,
             confidence=computed.confidence if computed is not None else None,
             claim=manifest.quality.claim if manifest is not None else "confidence",
             serial=self._answered,
-            corrected=corrected,
             place=computed.place if computed is not None else None,
+            seen=computed.seen if computed is not None else None,
         )
-
-    def _state(self, made: bool, route: str) -> State:
-        if not made:
-            return "global"
-        return "ok" if self._learning.calibrated(made, route) else "uncalibrated"
 
     def _observe(self, forecast: Forecast, length: int, censored: bool) -> None:
         if not self._is_own(forecast):  # it was told by a version no longer in use
@@ -275,19 +290,29 @@ class Forecaster:
         if self._failed == 1:
             log.exception("%s; further ones are counted only", what)
 
-    def _table(self) -> Table | None:
+    def _table(self, stage: int = 0) -> Table | None:
         manifest = self.manifest
-        return manifest.conformal if manifest is not None else None
+        if manifest is None:
+            return None
+        return manifest.first_conformal if stage else manifest.conformal
+
+    def _biases(self) -> Biases | None:
+        manifest = self.manifest
+        if manifest is None or self._corrections is None:
+            return None
+        return partial(self._corrections, manifest.name)
 
     def _publish(self) -> ForecasterSnapshot:
         made = self._computing is not None
         routes = self._learning.routes(made)
-        coverage = self._learning.coverage
+        coverage = self._learning.coverage()
         calibrated = within(coverage)
         self._snapshot = ForecasterSnapshot(
             state="global" if not made else ("ok" if calibrated else "uncalibrated"),
             coverage=coverage,
-            pinball=self._learning.pinball,
+            pinball=self._learning.pinball(),
+            sharp_coverage=self._learning.coverage(stage=1),
+            sharp_pinball=self._learning.pinball(stage=1),
             bias=routes[0].bias if routes else 0.0,
             encode_ms=self._encoding.percentiles_ms(),
             answer_ms=self._answering.percentiles_ms(),
@@ -299,14 +324,6 @@ class Forecaster:
             **_facts(self._computing),
         )
         return self._snapshot
-
-
-def _blank(question: Question) -> Forecast:
-    """What is told where even the global distribution could not be."""
-    limit = max(0, question.max_tokens)
-    corrected = correct(_BLANK, (0.0,) * len(TAUS))
-    p10, p50, p90, p99, mean = counts(corrected, limit)
-    return Forecast("", "global", _BLANK, p10, p50, p90, p99, mean, limit, question.route)
 
 
 def _facts(computing: Computing | None) -> dict[str, Any]:
@@ -323,6 +340,9 @@ def _facts(computing: Computing | None) -> dict[str, Any]:
         "encoder": manifest.embedder,
         "skill": float(skill) if isinstance(skill, (int, float)) else None,
         "neighbours": len(computing.neighbours),
+        "sharpens": computing.sharper is not None,
+        "calibration": manifest.conformal,
+        "calibration_first": manifest.first_conformal,
     }
 
 

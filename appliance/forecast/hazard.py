@@ -4,8 +4,11 @@ A hazard is the chance to end in a bin given that the answer got there. Caps ent
 forecast is used: what is learned and told here is the length without any limit. Pure.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +32,11 @@ _WIDTHS: Floats = np.diff(_LOG_EDGES)
 _SMALLEST = 1e-6
 """Hazards are kept this far from 0 and 1, so that no survival is ever exactly 0."""
 
+# The same as plain numbers: at a few points NumPy's calls cost more than they save.
+_PLACES: list[float] = _LOG_EDGES.tolist()
+_SPANS: list[float] = _WIDTHS.tolist()
+_FURTHEST = math.log(2.0 * LONGEST)
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
@@ -40,11 +48,17 @@ class Lengths:
     """Tokens that are known to be exceeded: L > given."""
     log_factor: float = 0.0
     """Every length is multiplied by exp(log_factor): a correction."""
+    _known: tuple[float, ...] = field(default=(), init=False, repr=False, compare=False)
+    """`falls`, once asked for."""
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Lengths":
         """From the network's 24 hazard logits. Not a number counts as 0."""
-        return cls(hazards_of(logits))
+        odds = [
+            math.exp(min(max(z, -14.0), 14.0)) if z == z else 1.0
+            for z in np.asarray(logits, dtype=np.float64).tolist()
+        ]
+        return cls(np.array([odd / (1.0 + odd) for odd in odds]))
 
     def survival(self, g: ArrayLike) -> Floats:
         """P(L > g | L > given); 1 up to `given`. Same shape as `g`."""
@@ -63,13 +77,24 @@ class Lengths:
 
     def quantiles(self, taus: Sequence[float]) -> tuple[int, ...]:
         """As `quantile`; never falling where `taus` do not fall."""
-        scale = np.exp(self.log_factor)
-        start = _log_survival(self.hazards, np.array([self.given / scale]))[0]
-        left = np.log(np.maximum(1.0 - np.asarray(taus, dtype=np.float64), 1e-12))
-        found = _inverse(self.hazards, start + left) * scale
-        lowest = np.floor(self.given) + 1
-        whole = np.clip(np.ceil(found - 1e-6), max(1.0, lowest), LONGEST)
-        return tuple(int(n) for n in whole)
+        falls, scale = self.falls, math.exp(self.log_factor)
+        start = fall_at(falls, self.given / scale)
+        lowest = max(1, math.floor(self.given) + 1)
+        lengths = [
+            scale * length_at(falls, start - math.log(max(1.0 - tau, 1e-12))) for tau in taus
+        ]
+        return tuple([min(max(math.ceil(n - 1e-6), lowest), LONGEST) for n in lengths])
+
+    @property
+    def falls(self) -> tuple[float, ...]:
+        """-log P(L > g) at each of EDGES, before `given` and `log_factor`; the first is 0."""
+        if not self._known:
+            steps = [
+                -math.log1p(-min(max(hazard, _SMALLEST), 1 - _SMALLEST))
+                for hazard in self.hazards.tolist()
+            ]
+            object.__setattr__(self, "_known", (0.0, *accumulate(steps)))
+        return self._known
 
     def mean(self, cap: int) -> float:
         """E[min(L, cap)], tokens."""
@@ -118,7 +143,8 @@ def bins_of(lengths: ArrayLike) -> Ints:
 
 def hazards_of(logits: ArrayLike) -> Floats:
     """The sigmoid, kept off 0 and 1. Any shape."""
-    z = np.clip(np.nan_to_num(np.asarray(logits, dtype=np.float64)), -14.0, 14.0)
+    z = np.asarray(logits, dtype=np.float64)
+    z = np.minimum(np.maximum(np.where(np.isnan(z), 0.0, z), -14.0), 14.0)
     return 1.0 / (1.0 + np.exp(-z))
 
 
@@ -177,20 +203,32 @@ def _places(at: Floats) -> tuple[Ints, Floats]:
 def _log_survival(hazards: Floats, at: Floats) -> Floats:
     """log P(L > at), straight within a bin in log length: the rate is constant there."""
     bins, share = _places(at)
-    steps = np.log1p(-np.clip(hazards, _SMALLEST, 1 - _SMALLEST))
-    before = np.concatenate([[0.0], np.cumsum(steps)])
-    found: Floats = before[bins] + steps[bins] * share
+    falls = _falls(hazards)
+    found: Floats = -(falls[bins] + (falls[bins + 1] - falls[bins]) * share)
     return found
 
 
-def _inverse(hazards: Floats, log_survival: Floats) -> Floats:
-    """The length at which `_log_survival` is as given."""
-    steps = np.log1p(-np.clip(hazards, _SMALLEST, 1 - _SMALLEST))
-    falling = np.concatenate([[0.0], np.cumsum(steps)])
-    bins = np.clip(np.searchsorted(-falling, -log_survival, side="left") - 1, 0, BINS - 1)
-    share = (log_survival - falling[bins]) / steps[bins]
-    log = np.minimum(_LOG_EDGES[bins] + share * _WIDTHS[bins], np.log(2.0 * LONGEST))
-    return np.asarray(np.exp(log) - SHIFT, dtype=np.float64)
+def _falls(hazards: Floats) -> Floats:
+    """-log P(L > g) at each of EDGES."""
+    found = np.zeros(BINS + 1)
+    kept = np.minimum(np.maximum(hazards, _SMALLEST), 1 - _SMALLEST)
+    np.cumsum(-np.log1p(-kept), out=found[1:])
+    return found
+
+
+def fall_at(falls: Sequence[float], g: float) -> float:
+    """-log P(L > g), g >= 0, where `falls` are those at EDGES: straight within a bin in log length;
+    the last bin goes on."""
+    place = math.log(g + SHIFT)
+    at = min(max(bisect_left(_PLACES, place) - 1, 0), BINS - 1)
+    return falls[at] + (place - _PLACES[at]) / _SPANS[at] * (falls[at + 1] - falls[at])
+
+
+def length_at(falls: Sequence[float], fall: float) -> float:
+    """The length at which -log P(L > length) is `fall`, above 0."""
+    at = min(max(bisect_left(falls, fall) - 1, 0), BINS - 1)
+    share = (fall - falls[at]) / (falls[at + 1] - falls[at])
+    return math.exp(min(_PLACES[at] + share * _SPANS[at], _FURTHEST)) - SHIFT
 
 
 class GlobalHazard:

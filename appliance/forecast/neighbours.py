@@ -1,7 +1,12 @@
 """How long the answers to the nearest prompts were. Bounded; the newest push out the oldest."""
 
 import math
+import operator
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -29,19 +34,37 @@ EMPTY: Vector = np.array([4.5, 1.5, 4.5, 0.0, 0.0, 0.0], dtype=np.float32)
 """What is said where there are no neighbours: some 90 tokens, give or take a lot."""
 
 
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A vector, and what was said there."""
+
+    row: int
+    """Of the matrix."""
+    key: tuple[bytes, int]
+    family: int
+    said: deque[tuple[float, bool]]
+    """Log length and whether it was cut off, the oldest first; one at least."""
+
+
 class Neighbours:
-    """Vectors of length 1 and the lengths that followed. One owner; not thread-safe."""
+    """Vectors of length 1 and the lengths that followed. One owner; not thread-safe.
+
+    Answers to the very same prompt share one row of the matrix: it is read whole for each forecast,
+    and that is what a forecast costs most.
+    """
 
     def __init__(self, dimensions: int, capacity: int = CAPACITY) -> None:
+        """`capacity`: answers."""
         self._vectors = np.zeros((capacity, dimensions), dtype=np.float32)
-        self._log_lengths = np.zeros(capacity, dtype=np.float32)
-        self._censored = np.zeros(capacity, dtype=bool)
-        self._families = np.full(capacity, -1, dtype=np.int64)
-        self._added = 0
-        """Entries ever: the next goes to this place, modulo the capacity."""
+        self._places: list[_Place] = []
+        """In the order of the matrix's rows."""
+        self._known: dict[tuple[bytes, int], _Place] = {}
+        self._answers: deque[_Place] = deque()
+        """Where each was given, the oldest first."""
+        self._capacity = capacity
 
     def __len__(self) -> int:
-        return min(self._added, len(self._vectors))
+        return len(self._answers)
 
     @property
     def dimensions(self) -> int:
@@ -56,52 +79,75 @@ class Neighbours:
         """
         if vector.shape != (self.dimensions,):
             raise ValueError(f"a vector of {vector.shape} among those of {self.dimensions}")
-        if not (math.isfinite(log_length) and np.isfinite(vector).all() and vector.any()):
+        if not (math.isfinite(log_length) and _is_somewhere(vector)):
             return
-        at = self._added % len(self._vectors)
-        self._vectors[at] = vector
-        self._log_lengths[at] = min(max(log_length, 0.0), LONGEST)
-        self._censored[at] = censored
-        self._families[at] = family
-        self._added += 1
+        if len(self._answers) == self._capacity:
+            self._forget()
+        place = self._place(vector, family)
+        place.said.append((min(max(log_length, 0.0), LONGEST), censored))
+        self._answers.append(place)
+
+    def _place(self, vector: Vector, family: int) -> _Place:
+        key = vector.tobytes(), family
+        found = self._known.get(key)
+        if found is None:
+            found = _Place(len(self._places), key, family, deque())
+            self._vectors[found.row] = vector
+            self._places.append(found)
+            self._known[key] = found
+        return found
+
+    def _forget(self) -> None:
+        """The oldest answer; with the last one of a place the place goes, and the last row of the
+        matrix takes its row."""
+        oldest = self._answers.popleft()
+        oldest.said.popleft()
+        if not oldest.said:
+            del self._known[oldest.key]
+            last = self._places.pop()
+            if last is not oldest:
+                self._vectors[oldest.row] = self._vectors[last.row]
+                self._places[oldest.row] = last
+                last.row = oldest.row
 
     def statistics(self, vector: Vector, *, exclude: int | None = None) -> Vector:
         """float32 [len(NAMES)], always finite; those of family `exclude` are left out. With no
         neighbours: EMPTY.
         """
-        count = len(self)
-        if not count or not np.isfinite(vector).all() or not vector.any():
+        if not self._places or not _is_somewhere(vector):
             return EMPTY
-        cosines = self._vectors[:count] @ vector
+        cosines = self._vectors[: len(self._places)] @ vector
         if exclude is not None:
-            cosines = np.where(self._families[:count] == exclude, -np.inf, cosines)
-        near = np.argpartition(cosines, -min(NEAREST, count))[-min(NEAREST, count) :]
-        near = near[np.isfinite(cosines[near])]
-        return self._described(near, cosines[near]) if near.size else EMPTY
+            families = np.array([place.family for place in self._places])
+            cosines[families == exclude] = -np.inf
+        near = self._nearest(cosines)
+        return _described(near) if near else EMPTY
 
-    def _described(self, near: NDArray[np.intp], cosines: Vector) -> Vector:
-        order = np.lexsort((self._censored[near], self._log_lengths[near]))
-        near, cosines = near[order], cosines[order]
-        lengths = self._log_lengths[near].astype(np.float64)
-        censored = self._censored[near]
-        weights = np.exp(SHARPNESS * (cosines - cosines.max()).astype(np.float64))
-        masses, beyond = _masses(weights, censored)
-        mean = float(masses @ lengths)
-        deviation = math.sqrt(max(float(masses @ (lengths - mean) ** 2), 0.0))
-        median = _median(lengths, _masses(np.ones(len(near)), censored)[0])
-        found = (mean, deviation, median, beyond, float(cosines.max()), float(cosines.mean()))
-        return np.array(found, dtype=np.float32)
+    def _nearest(self, cosines: Vector) -> list[tuple[float, bool, float]]:
+        """The NEAREST answers, the newest of a place: log length, whether it was cut off, and the
+        cosine."""
+        count = min(NEAREST, len(cosines))
+        rows = np.argpartition(cosines, -count)[-count:]
+        nearest = sorted(zip(cosines[rows].tolist(), rows.tolist(), strict=True), reverse=True)
+        found = [
+            (length, censored, cosine)
+            for cosine, row in nearest
+            if cosine > -math.inf
+            for length, censored in reversed(self._places[row].said)
+        ]
+        return found[:NEAREST]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, oldest first, for np.savez: `vectors` float16 [n, dimensions], `log_lengths`,
         `censored`, `families`.
         """
-        order = np.arange(self._added - len(self), self._added) % len(self._vectors)
+        said = {id(place): iter(place.said) for place in self._places}
+        outcomes = [next(said[id(place)]) for place in self._answers]
         return {
-            "vectors": self._vectors[order].astype(np.float16),
-            "log_lengths": self._log_lengths[order],
-            "censored": self._censored[order],
-            "families": self._families[order],
+            "vectors": self._vectors[[place.row for place in self._answers]].astype(np.float16),
+            "log_lengths": np.array([length for length, _ in outcomes], dtype=np.float32),
+            "censored": np.array([censored for _, censored in outcomes], dtype=bool),
+            "families": np.array([place.family for place in self._answers], dtype=np.int64),
         }
 
     @classmethod
@@ -117,28 +163,48 @@ class Neighbours:
         return found
 
 
-def _masses(
-    weights: NDArray[np.float64], censored: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], float]:
+def _is_somewhere(vector: Vector) -> bool:
+    """Finite, and not all zeros."""
+    return 0.0 < float(vector @ vector) < math.inf
+
+
+def _described(near: list[tuple[float, bool, float]]) -> Vector:
+    """`near`: one at least, as `_nearest` gives them."""
+    cosines = [cosine for _, _, cosine in near]
+    closest = cosines[0]
+    near.sort()  # by length, at equal ones the censored last
+    lengths = [length for length, _, _ in near]
+    censored = [cut for _, cut, _ in near]
+    weights = [math.exp(SHARPNESS * (cosine - closest)) for _, _, cosine in near]
+    masses, beyond = _masses(weights, censored)
+    mean = sum(map(operator.mul, masses, lengths))
+    spread = sum([m * (length - mean) ** 2 for m, length in zip(masses, lengths, strict=True)])
+    median = _median(lengths, _masses([1.0] * len(near), censored)[0])
+    found = (mean, math.sqrt(spread), median, beyond, closest, sum(cosines) / len(cosines))
+    return np.array(found, dtype=np.float32)
+
+
+def _masses(weights: list[float], censored: list[bool]) -> tuple[list[float], float]:
     """The probability of each length by Kaplan and Meier, and how much of it is that of the last
     one only because that was cut off. Lengths ascend, at equal ones the censored last: what was cut
     off early only tells that it would have gone on.
     """
-    at_risk = np.cumsum(weights[::-1])[::-1]
-    hazards = np.where(censored, 0.0, weights / at_risk)
-    survivals = np.cumprod(1 - hazards)
-    masses = np.concatenate(([1.0], survivals[:-1])) * hazards
-    beyond = float(survivals[-1])
-    masses[-1] += beyond
-    return masses, beyond
+    at_risk = list(accumulate(reversed(weights)))
+    masses, alive = list[float](), 1.0
+    for weight, cut in zip(weights, censored, strict=True):
+        mass = 0.0 if cut else alive * weight / at_risk[-1 - len(masses)]
+        masses.append(mass)
+        alive -= mass
+    masses[-1] += alive
+    return masses, alive
 
 
-def _median(lengths: NDArray[np.float64], masses: NDArray[np.float64]) -> float:
+def _median(lengths: list[float], masses: list[float]) -> float:
     """Between the two in the middle where the masses part there."""
-    reached = np.cumsum(masses)
-    low, high = np.searchsorted(reached, (0.5 - 1e-9, 0.5 + 1e-9))
+    reached = list(accumulate(masses))
     last = len(lengths) - 1
-    return float(lengths[min(low, last)] + lengths[min(high, last)]) / 2
+    low, high = bisect_left(reached, 0.5 - 1e-9), bisect_left(reached, 0.5 + 1e-9)
+    return (lengths[min(low, last)] + lengths[min(high, last)]) / 2
 
 
 def _checked(arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:

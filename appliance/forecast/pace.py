@@ -10,12 +10,19 @@ class Pace:
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=KEPT)
+        self._told: tuple[float, float] | None = None
 
     def add(self, seconds: float) -> None:
         self._times.append(seconds)
+        self._told = None
 
     def percentiles_ms(self) -> tuple[float, float]:
         """p50 and p99, in ms; zeros before the first."""
+        if self._told is None:
+            self._told = self._spread()
+        return self._told
+
+    def _spread(self) -> tuple[float, float]:
         if not self._times:
             return (0.0, 0.0)
         times = sorted(self._times)

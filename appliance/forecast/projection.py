@@ -11,6 +11,7 @@ Matrix = NDArray[np.float32]
 
 LIMIT = 6.0
 """No scaled feature is further from its mean: a network knows nothing out there."""
+_HIGHEST = np.float32(LIMIT)
 COMPONENTS = 64
 """Of an embedding, at most."""
 
@@ -32,10 +33,10 @@ class Scaling:
         return cls(mean.astype(np.float32), scale.astype(np.float32))
 
     def scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Within ±LIMIT; what is not a number stays none."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            scaled: NDArray[np.float32] = (values - self.mean) * self.scale
-            return np.clip(scaled, -LIMIT, LIMIT)
+        """Of finite numbers: within ±LIMIT."""
+        scaled: NDArray[np.float32] = (values - self.mean) * self.scale
+        np.minimum(scaled, _HIGHEST, out=scaled)
+        return np.maximum(scaled, -_HIGHEST, out=scaled)
 
 
 def relevance(words: Matrix, log_lengths: NDArray[np.float64]) -> Vector:

@@ -171,6 +171,10 @@ class Refinement:
         self._reads = 0
         """1 once any text was seen."""
 
+    def renew(self, prior: Lengths) -> None:
+        """Another forecast of the same answer; what its signals told is kept."""
+        self._prior = Prior(prior)
+
     def update(self, signal: Signal, text: str = "") -> Refined:
         """The length as it looks after `signal`. `text`: what was written since the last signal,
         of which the last 512 characters are read. Always empty where the text is not known before
@@ -208,8 +212,7 @@ class Prior:
     def __init__(self, lengths: Lengths) -> None:
         self.log_factor = lengths.log_factor
         self._scale = math.exp(-lengths.log_factor)
-        steps = -np.log1p(-np.clip(lengths.hazards, 1e-6, 1 - 1e-6))
-        self._falls: list[float] = [0.0, *np.cumsum(steps).tolist()]
+        self._falls = lengths.falls
         self._start = 0.0
         self._start = self.fall(lengths.given)
 

@@ -17,8 +17,6 @@ from appliance.gguf.tables import TENSORS
 NAME = "token_embd.weight"
 WIDTH = 65536
 """Of a row, at most: the widest models have 16 384."""
-CACHED_BYTES = 8 * 1024 * 1024
-"""Of rows kept, as half-precision numbers: common tokens come again and again."""
 SAMPLED = 2048
 """Rows that the centre is estimated from, spread evenly over the table."""
 
@@ -50,24 +48,21 @@ class TokenTable:
         weights, size = _BLOCKS[self._place.type_name]
         self._row_bytes = self.width // weights * size
         self._block_bytes = size
-        self._cache: dict[int, NDArray[np.float16]] = {}
-        self._room = max(1, CACHED_BYTES // (2 * self.width))
 
     def known(self, ids: Sequence[int]) -> list[int]:
         """Those of them that the table has rows for."""
-        return [token for token in ids if 0 <= token < self.count]
+        count = self.count
+        return [token for token in ids if 0 <= token < count]
 
     def rows(self, ids: Sequence[int]) -> Matrix:
-        """float32 [ids, width]. Ids outside the table are passed over, so there may be fewer.
-        Raises EncoderError when the file shrank.
+        """float32 [ids, width], rounded to half precision: those of known ids, read from the file.
+        Raises EncoderError when it shrank.
         """
-        wanted = self.known(ids)
-        self._load([token for token in dict.fromkeys(wanted) if token not in self._cache])
-        found = np.empty((len(wanted), self.width), dtype=np.float32)
-        for at, token in enumerate(wanted):
-            found[at] = self._cache[token]
-        self._forget()
-        return found
+        raw = b"".join(map(self._read, ids))
+        blocks = np.frombuffer(raw, dtype=np.uint8).reshape(-1, self._block_bytes)
+        rows = dequantize(self._place.type_name, blocks).reshape(len(ids), self.width)
+        with np.errstate(over="ignore"):
+            return rows.astype(np.float16).astype(np.float32)
 
     def centre(self) -> Vector:
         """float32 [width]: about the mean of all rows, which all of them have in common. Raises
@@ -78,21 +73,10 @@ class TokenTable:
         ids = range(0, self.count, step)
         for at in range(0, len(ids), 256):
             total += self.rows(ids[at : at + 256]).sum(axis=0, dtype=np.float64)
-        self._cache.clear()
         return (total / len(ids)).astype(np.float32)
 
     def close(self) -> None:
         self._file.close()
-
-    def _load(self, ids: list[int]) -> None:
-        if not ids:
-            return
-        raw = b"".join(self._read(token) for token in ids)
-        blocks = np.frombuffer(raw, dtype=np.uint8).reshape(-1, self._block_bytes)
-        rows = dequantize(self._place.type_name, blocks).reshape(len(ids), self.width)
-        with np.errstate(over="ignore"):
-            halves = rows.astype(np.float16)
-        self._cache.update(zip(ids, halves, strict=True))
 
     def _read(self, token: int) -> bytes:
         at = self._place.start + token * self._row_bytes
@@ -100,11 +84,6 @@ class TokenTable:
         if len(data) != self._row_bytes:
             raise EncoderError("the model file became shorter: restore it and start the box again")
         return data
-
-    def _forget(self) -> None:
-        """The oldest go first; a common token that goes is read again soon."""
-        while len(self._cache) > self._room:
-            del self._cache[next(iter(self._cache))]
 
 
 def _checked(file: BinaryIO) -> Place:

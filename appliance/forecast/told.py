@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.forecast.conformal import Corrected
+from appliance.forecast.conformal import Corrected, Table
 from appliance.forecast.hazard import Lengths
 
 State = Literal["ok", "global", "uncalibrated", "off"]
@@ -45,6 +45,20 @@ class Forecast:
     """What the numbers are of: before and after correction; None where nothing is learned of it."""
     place: NDArray[np.float32] | None = field(default=None, repr=False)
     """Where its prompt lies among its neighbours; None where that is not known."""
+    seen: NDArray[np.float32] | None = field(default=None, repr=False)
+    """What the network read; None where it read nothing."""
+    before: "Forecast | None" = field(default=None, repr=False)
+    """What was told before the first token, of a forecast that was made with it."""
+
+    @property
+    def stage(self) -> int:
+        """0: made of the request alone. 1: made when the model had read the prompt."""
+        return int(self.before is not None)
+
+    @property
+    def at_first(self) -> "Forecast":
+        """What was told before anything ran."""
+        return self.before or self
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,8 @@ class RouteSnapshot:
     bias: float
     """Natural logarithm of the factor that lengths are multiplied by now; 0 within its
     dead-band."""
+    stage: int = 0
+    """As Forecast.stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +103,12 @@ class ForecasterSnapshot:
     """p50 and p99 of making the prompt's vector."""
     answer_ms: tuple[float, float] = (0.0, 0.0)
     """p50 and p99 of all the rest of a forecast."""
+    sharpens: bool = False
+    """It makes a second forecast of each request, when the model has read the prompt."""
+    sharp_coverage: float | None = None
+    """As `coverage`, of the second forecasts."""
+    sharp_pinball: float | None = None
+    """As `pinball`, of the second forecasts."""
     answered: int = 0
     observed: int = 0
     """Answers learned from since the start, the ledger's not counted."""
@@ -98,3 +120,7 @@ class ForecasterSnapshot:
     """Why the state is not ok, and what to do."""
     degraded: str = ""
     """What was asked for and does not run, and what to do; the forecasts are as good."""
+    calibration: Table | None = field(default=None, repr=False)
+    """Of the bounds, before anything was served; None for the global one."""
+    calibration_first: Table | None = field(default=None, repr=False)
+    """The same of forecasts made when the model had read the prompt."""

@@ -51,6 +51,11 @@ def is_number(word: str) -> bool:
     return word in NUMBER_WORDS or word[:1].isdecimal()
 
 
+def numbers(words: Sequence[str]) -> list[int]:
+    """The places of all that may be part of an English number."""
+    return [at for at, word in enumerate(words) if word in NUMBER_WORDS or word[:1].isdecimal()]
+
+
 def english(words: Sequence[str]) -> float | None:
     """The number that the words, in lower case, end with: `about two hundred and fifty` is 250,
     `half a dozen` 6. None when the last word is none.

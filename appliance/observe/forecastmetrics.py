@@ -86,6 +86,16 @@ class ForecastMetrics:
             now.coverage,
         )
         yield _known(
+            "steelyard_forecast_sharp_coverage_ratio",
+            "The same of their second forecasts, made once the prompt was read.",
+            now.sharp_coverage,
+        )
+        yield _known(
+            "steelyard_forecast_sharp_pinball_loss",
+            "Mean pinball loss of the newest second forecasts over all quantiles, in tokens.",
+            now.sharp_pinball,
+        )
+        yield _known(
             "steelyard_forecast_bias_ratio",
             "Lengths are multiplied by exp of this now: 0 is no bias.",
             now.bias if now.observed else None,

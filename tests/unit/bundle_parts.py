@@ -16,9 +16,11 @@ from appliance.forecast.bundle import SUFFIX, Bundle, Manifest, Quality
 from appliance.forecast.conformal import TAUS, Group, Table
 from appliance.forecast.embedders import Embedder
 from appliance.forecast.features import Outcome, Pipeline
+from appliance.forecast.first import LOGITS, First, Reader
 from appliance.forecast.forecaster import Forecaster, Served
 from appliance.forecast.hazard import EDGES, Lengths
 from appliance.forecast.network import HIDDEN, OUTPUTS, Network
+from appliance.forecast.projection import Scaling
 from appliance.forecast.question import Question, Turn
 
 MODEL = "ab" * 32
@@ -98,8 +100,25 @@ def make_manifest(pipeline: Pipeline) -> Manifest:
         inputs=pipeline.width,
         quality=Quality("confidence", 1.0, 0.0, True),
         conformal=make_table(),
+        first_conformal=make_table(),
         scores={"skill": 0.66},
     )
+
+
+def make_first(inputs: int, seed: int = 0) -> First:
+    """Untrained, for a forecaster that reads `inputs` features."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(LOGITS, 3)).astype(np.float32)
+    blank = Scaling(np.zeros(LOGITS, np.float32), np.ones(LOGITS, np.float32))
+    reader = Reader(blank, weights, Scaling(np.zeros(3, np.float32), np.ones(3, np.float32)))
+    network = make_network(inputs + 3, seed + 1)
+    return First(reader, network, export.fp32(network))
+
+
+def first_logits(seed: int = 0) -> bytes:
+    """As the engine tells them."""
+    drawn = np.random.default_rng(seed).normal(-15, 4, LOGITS)
+    return np.minimum(drawn, 0).astype("<f4").tobytes()
 
 
 _MADE: dict[int, Bundle] = {}
@@ -126,6 +145,7 @@ def _make(seed: int) -> Bundle:
         {"weights": np.arange(4.0)},
         b"<p>report</p>",
         b"{}",
+        make_first(fitted.pipeline.width, seed),
     )
 
 

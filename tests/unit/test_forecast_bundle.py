@@ -19,7 +19,14 @@ from appliance.forecast.archive import BadArchive
 from appliance.forecast.bundle import MANIFEST, BadForecaster, Bundle, Quality
 from appliance.forecast.conformal import Group, Table
 from appliance.forecast.neighbours import Neighbours
-from tests.unit.bundle_parts import MODEL, OTHER_MODEL, make_bundle, make_network, question
+from tests.unit.bundle_parts import (
+    MODEL,
+    OTHER_MODEL,
+    make_bundle,
+    make_first,
+    make_network,
+    question,
+)
 
 PACKED = make_bundle().pack()
 
@@ -284,3 +291,17 @@ def test_arrays_keep_shape_and_kind(array: np.ndarray) -> None:
     found = archive.arrays(archive.npz({"a": array}), 1 << 20)["a"]
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
     assert found.tolist() == array.tolist()
+
+
+def test_a_second_network_of_other_features_is_refused() -> None:
+    made = make_bundle()
+    other = replace(made, first=make_first(made.network.inputs + 1))
+    assert "reads" in refused(other.pack())
+
+
+def test_a_second_network_without_its_reader_is_refused() -> None:
+    assert "lacks weights" in refused(with_arrays(lambda held: held.pop("first_reader.weights")))
+
+
+def test_a_forecaster_without_a_second_network_is_whole() -> None:
+    assert Bundle.parse(replace(make_bundle(), first=None).pack()).first is None

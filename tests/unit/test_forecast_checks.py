@@ -153,9 +153,9 @@ def test_patterns_that_may_take_long_are_refused(pattern):
 
 @pytest.mark.parametrize("pattern", [r"a*b", r"\Aa*a*b", r"(?:one|two) \w+ end", r"x{3}y?z?"])
 def test_plain_patterns_are_let_through_and_end_soon(pattern):
-    began = time.perf_counter()
+    began = time.process_time()
     passed({"type": "regex", "pattern": pattern}, "a" * 100_000)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 HOSTILE = ["." * 70_000 + "x", "<<" + "a" * 70_000, "[" * 70_000, "*" * 70_000, "\n " * 35_000]
@@ -164,10 +164,10 @@ HOSTILE += ['{"a":' * 14_000, "1," * 35_000, "(" * 70_000 + "A)", "9" * 70_000, 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_answer_makes_a_check_take_long(text):
-    began = time.perf_counter()
+    began = time.process_time()
     for check, _, _ in CASES:
         passed(check, text)
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 # -- the bench's own data --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.control.correction import MOST as BIAS_MOST
 from appliance.forecast.conformal import (
     MOST,
     NINETY,
@@ -15,13 +16,12 @@ from appliance.forecast.conformal import (
     correct,
     fit,
     guarantee,
-    km_quantile,
     misses,
     warped,
 )
 from appliance.forecast.hazard import CAP, EDGES, GlobalHazard, Lengths
 from appliance.forecast.telling import counts, mean_of_minimum, pinball
-from appliance.forecast.tracking import BIAS_MOST, Outcome, Running, Tracker
+from appliance.forecast.tracking import Outcome, Running, Tracker
 from tests.unit.bundle_parts import lognormal
 
 SIGMA = 0.7
@@ -101,21 +101,6 @@ def test_guarantee_over_cut_answers_says_what_it_rests_on() -> None:
     cut = lengths > 300
     table = fit(raw, np.minimum(lengths, 300), cut, ["chat"] * 400)
     assert f"{int(cut.sum())} of them were cut off" in guarantee(table, "chat", 0.5)
-
-
-@given(st.lists(st.floats(-3, 3), min_size=1, max_size=60), st.sampled_from(TAUS))
-def test_quantile_without_cut_answers_is_the_order_statistic(
-    values: list[float], tau: float
-) -> None:
-    found = km_quantile(np.array(values), np.zeros(len(values), bool), tau)
-    rank = int(np.ceil(tau * len(values) - 1e-9))
-    assert found == sorted(values)[rank - 1]
-
-
-def test_quantile_that_cut_answers_hide_is_unknown() -> None:
-    values, cut = np.array([1.0, 2.0, 3.0]), np.array([False, True, True])
-    assert km_quantile(values, cut, 0.3) == 1.0
-    assert km_quantile(values, cut, 0.5) is None
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1 << 20])

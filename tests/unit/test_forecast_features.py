@@ -149,13 +149,6 @@ def test_rows_are_finite_whatever_comes(text: str, value: float) -> None:
     assert np.abs(row.values).max() <= LIMIT
 
 
-def test_numbers_set_right_are_counted() -> None:
-    embedding = embeddings(1)[0]
-    assert PIPELINE.row(asking("x"), embedding, FITTED.neighbours).repaired == 0
-    embedding[3] = np.nan
-    assert PIPELINE.row(asking("x"), embedding, FITTED.neighbours).repaired == 1
-
-
 def test_a_prompt_of_100_000_tokens_is_read_like_any_other() -> None:
     question = Question((Turn("user", "Why? " * 100_000),), tuple(range(100_000)))
     row = PIPELINE.row(question, embeddings(1)[0], PIPELINE.neighbourhood())

@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from appliance.forecast.letters import letters
 from appliance.forecast.lexical import HEAD, NAMES, TAIL, lexical
 from appliance.forecast.question import Question, Turn
 from appliance.forecast.wordnumbers import LARGEST, chinese, english
@@ -129,6 +132,58 @@ def test_bounds_are_told_apart(text: str, upper: float, lower: float) -> None:
 def test_tasks_and_shapes_are_seen_in_both_languages(text: str, feature: str) -> None:
     assert features(text)[feature] == 1
     assert features("The cat sat on the mat.")[feature] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "count"),
+    [
+        ("Ab 12", "digits", 2),
+        ("Ab 12", "capitals", 1),
+        ("我有12个 Apple", "digits", 2),
+        ("我有12个 Apple", "capitals", 1),
+        ("我有12个 Apple", "chinese", 3),
+        ("１２ Ⅻ É", "digits", 2),
+        ("１２ Ⅻ É", "capitals", 2),
+        ("ひらカナ 한글", "kana_hangul", 6),
+        ("naïve Привет", "other", 7),
+        ("a → 👩\u200b", "symbols", 3),
+        ("half \ud83d", "digits", 0),
+        ("", "capitals", 0),
+    ],
+)
+def test_characters_are_counted_by_kind(text: str, kind: str, count: int) -> None:
+    assert getattr(letters(text), kind) == count
+
+
+@given(st.text(max_size=60))
+def test_digits_and_capitals_are_those_of_python(text: str) -> None:
+    found = letters(text)
+    assert found.digits == sum(map(str.isdigit, text))
+    assert found.capitals == sum(map(str.isupper, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("A) one B) two", 1),
+        ("is it (a: yes or (b: no", 1),
+        ("xA) one yB) two", 0),
+        ("A) one", 0),
+        ("A、甲\nB、乙", 1),
+    ],
+)
+def test_choices_are_seen_at_the_start_of_a_word_alone(text: str, seen: float) -> None:
+    assert features(text)["choice"] == seen
+
+
+@pytest.mark.parametrize("text", ["x = {\n", "a;  \nb", "f() and g", "#include <x>", "a </b>"])
+def test_code_is_seen_by_its_signs(text: str) -> None:
+    assert features(text)["code"] == 1
+
+
+@pytest.mark.parametrize("text", ["{a}", "import", "a; b", "returned", "undef x", "subclass"])
+def test_what_only_looks_like_code_is_none(text: str) -> None:
+    assert features(text)["code"] == 0
 
 
 def test_a_conversation_tells_how_long_its_answers_are() -> None:

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from appliance.forecast.neighbours import EMPTY, NAMES, NEAREST, Neighbours
@@ -146,3 +148,33 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     for arrays in bad:
         with pytest.raises(ValueError, match="neighbours"):
             Neighbours.from_arrays(arrays)
+
+
+def test_answers_to_one_prompt_share_its_place_and_go_one_by_one() -> None:
+    near = Neighbours(2, capacity=4)
+    for length in (1.0, 2.0, 3.0):
+        near.add(towards(0), length)
+    near.add(towards(1), 7.0)
+    near.add(towards(2), 8.0)  # pushes out the oldest answer, not the place
+    assert len(near) == 4
+    assert near.arrays()["log_lengths"].tolist() == [2.0, 3.0, 7.0, 8.0]
+    assert said(near, 0.0)["near_median"] == pytest.approx(5.0)
+    near.add(towards(2), 9.0)
+    near.add(towards(2), 9.5)  # the place at 0 has none left
+    again = Neighbours.from_arrays(near.arrays(), capacity=4)
+    for angle in (0.0, 1.0, 2.0):
+        np.testing.assert_allclose(
+            near.statistics(towards(angle)), again.statistics(towards(angle)), atol=2e-3
+        )
+    assert said(near, 0.0)["near_cosine"] == pytest.approx(math.cos(1.0), abs=1e-6)
+
+
+@given(added=st.lists(st.tuples(st.integers(0, 5), st.floats(0, 9), st.booleans()), max_size=40))
+def test_what_is_kept_is_always_the_newest(added: list[tuple[int, float, bool]]) -> None:
+    near = Neighbours(2, capacity=7)
+    for place, length, censored in added:
+        near.add(towards(float(place)), length, censored, place)
+    kept, found = added[-7:], near.arrays()
+    assert found["families"].tolist() == [place for place, _, _ in kept]
+    assert found["censored"].tolist() == [censored for _, _, censored in kept]
+    np.testing.assert_allclose(found["log_lengths"], [n for _, n, _ in kept], atol=1e-5)

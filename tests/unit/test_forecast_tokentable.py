@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from appliance.forecast.commontokens import CommonTokens
 from appliance.forecast.dequantize import READABLE, dequantize
 from appliance.forecast.encoder import EncoderError
+from appliance.forecast.tokenrows import TokenRows
 from appliance.forecast.tokentable import TokenTable
 from appliance.gguf.tables import TENSORS
 from tests.unit.test_gguf import PAIRS, make_gguf
@@ -100,10 +102,11 @@ def test_bf16_is_float32_cut_short(tmp_path: Path, opened: Opener) -> None:
     np.testing.assert_allclose(rows.ravel(), values, rtol=2**-7)
 
 
-def test_ids_outside_the_table_are_passed_over(tmp_path: Path, opened: Opener) -> None:
+def test_ids_outside_the_table_are_not_known(tmp_path: Path, opened: Opener) -> None:
     source = opened(model(tmp_path, "F16", halves().tobytes()))
-    assert source.rows([-1, 4, 2**40]).shape == (0, 256)
-    assert source.rows([-1, 2, 4]).shape == (1, 256)
+    assert source.known([-1, 4, 2**40]) == []
+    assert source.known([-1, 2, 4]) == [2]
+    assert source.rows([]).shape == (0, 256)
 
 
 def test_the_centre_is_the_mean_of_rows_spread_over_the_table(
@@ -117,15 +120,21 @@ def test_the_centre_is_the_mean_of_rows_spread_over_the_table(
     np.testing.assert_allclose(opened(path).centre(), expected, atol=1e-3)
 
 
-def test_memory_of_rows_is_bounded(
+def test_sums_are_of_weighed_rows_and_their_memory_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Opener
 ) -> None:
-    monkeypatch.setattr("appliance.forecast.tokentable.CACHED_BYTES", 2 * 2 * 256)
-    table = halves()
-    source = opened(model(tmp_path, "F16", table.tobytes()))
-    for _ in range(3):
-        np.testing.assert_array_equal(source.rows([0, 1, 2, 3]), table.astype(np.float32))
-        assert len(source._cache) <= 2
+    monkeypatch.setattr("appliance.forecast.tokenrows.KEPT_BYTES", 4 * 2 * 256)
+    table = halves(40)
+    source = opened(model(tmp_path, "F16", table.tobytes(), (256, 40)))
+    common = CommonTokens.of([(1, 2), (1, 3)])
+    centre = np.full(256, 0.5, dtype=np.float32)
+    rows = TokenRows(source, centre, common, most=4)
+    dice = np.random.default_rng(2)
+    for _ in range(50):
+        ids = dice.integers(0, 40, size=dice.integers(1, 5)).tolist()
+        expected = common.weights(ids) @ (table[ids].astype(np.float32) - centre)
+        np.testing.assert_allclose(rows.sum((*ids, 99)), expected, atol=1e-4)
+        assert len(rows) <= 4
 
 
 def test_a_file_that_became_shorter_is_an_error(tmp_path: Path, opened: Opener) -> None:

@@ -38,7 +38,7 @@ async def settled(found: Forecasts) -> None:
     found._teach()
     done = asyncio.get_running_loop().create_future()
     found._put(module._LEAVE, lambda: found._tell(lambda: done.set_result(None)))
-    await asyncio.wait_for(done, 10)
+    await asyncio.wait_for(done, 30)
 
 
 def row(*lengths: int, stop_type: str = "eos", **changes: Any) -> RequestRow:
@@ -229,12 +229,12 @@ async def test_what_runs_is_told_as_still_longer(monkeypatch: pytest.MonkeyPatch
     async with running(teller) as found:
         outlook = found.outlook(question(), 1)
         outlook.signal(signals(16))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not teller.flights:
                 await asyncio.sleep(0.001)
         assert teller.flights[0] == [(outlook.forecast, 16)]
         found.ended(outlook, row(20))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while teller.flights[-1]:
                 await asyncio.sleep(0.001)
 
