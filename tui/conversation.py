@@ -20,10 +20,19 @@ class _Delta(msgspec.Struct):
     content: str | None = None
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What became of the answer's budget."""
+
+    tokens: int
+    within: bool
+    ended: str
+
+
 class _Choice(msgspec.Struct):
     delta: _Delta = msgspec.field(default_factory=_Delta)
     finish_reason: str | None = None
     token_ids: list[int] = msgspec.field(default_factory=list)
+    budget: Kept | None = None
 
 
 class _Cached(msgspec.Struct):
@@ -100,6 +109,7 @@ class Exchange:
     """As the box measured it: waiting in the queue and reading the prompt."""
     total_ms: float | None = None
     finish: str = ""
+    kept: Kept | None = None
     digest: str = ""
     row: int | None = None
     """Its row in the ledger, once that is known."""
@@ -182,6 +192,7 @@ class Exchange:
         if choice.delta.content:
             self.pieces.append(choice.delta.content)
         self.finish = choice.finish_reason or self.finish
+        self.kept = choice.budget or self.kept
 
 
 def digest(prompt: Sequence[int], answer: Sequence[int]) -> str:

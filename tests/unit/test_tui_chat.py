@@ -426,7 +426,7 @@ def filled(screen: Chat, **values: str) -> None:
     """Fill the form and take it."""
     screen.press("E", seen())
     assert screen.form is not None
-    for name in ("temperature", "max_tokens", "tier", "system", "schema"):
+    for name in ("temperature", "max_tokens", "budget", "tier", "system", "schema"):
         if name in values:
             screen.form.current.set("")
             screen.paste(values[name], seen())
@@ -445,7 +445,41 @@ def test_the_form_sets_what_goes_with_every_question() -> None:
     wanted = body["response_format"]
     assert wanted["type"] == "json_schema"
     assert wanted["json_schema"]["schema"] == {"type": "object", "properties": {}}
-    assert "temp 0.3  max 64  schema set  tier flex  system set" in printed(screen, seen())
+    assert "budget" not in body
+    told = "temp 0.3  max 64  budget -  schema set  tier flex  system set"
+    assert told in printed(screen, seen())
+
+
+@pytest.mark.parametrize(
+    ("typed", "mode", "shown"),
+    [
+        ("200", "soft", "200"),
+        ("200 SOFT", "soft", "200"),
+        (" 200  strict ", "strict", "200 strict"),
+    ],
+)
+def test_a_budget_goes_with_every_question(typed: str, mode: str, shown: str) -> None:
+    screen = Chat()
+    filled(screen, budget=typed)
+    assert sent(screen, "x").body["budget"] == {"tokens": 200, "mode": mode}
+    assert f"budget {shown}  schema" in printed(screen, seen())
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"),
+    [
+        ({"tokens": 40, "used": 41, "within": True, "ended": "steered"}, "budget 40 kept: ended"),
+        ({"tokens": 40, "used": 20, "within": False, "ended": "gave_way"}, "budget 40 MISSED: an"),
+        ({"tokens": 40, "used": 41, "within": True, "ended": "\x1b[1m"}, "budget 40 kept: "),
+    ],
+)
+def test_what_became_of_the_budget_is_shown(kept: dict[str, Any], shown: str) -> None:
+    screen = Chat()
+    sent(screen, "x")
+    come(screen, id="c", choices=[{"delta": {}, "finish_reason": "stop", "budget": kept}])
+    come(screen, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})
+    screen.streamed(None, None)
+    assert shown in printed(screen, seen(width=120))
 
 
 @pytest.mark.parametrize(
@@ -457,6 +491,10 @@ def test_the_form_sets_what_goes_with_every_question() -> None:
         ("max_tokens", "0"),
         ("max_tokens", "-1"),
         ("max_tokens", "٣"),
+        ("budget", "0"),
+        ("budget", "strict"),
+        ("budget", "20 hard"),
+        ("budget", "20 soft strict"),
         ("tier", "best"),
         ("schema", "{"),
         ("schema", "[]"),

@@ -92,6 +92,7 @@ class Chat(Screen):
             "chat.options",
             temp=_number(options.temperature, view, "sampling.temperature"),
             most=_number(options.max_tokens, view, "limits.max_tokens_default"),
+            budget=options.agreed or "-",
             schema=words("chat.yes") if options.schema is not None else "-",
             tier=options.tier,
             system=words("chat.yes") if options.system.strip() else "-",

@@ -1,4 +1,4 @@
-"""How the chat screen asks: temperature, limit, schema, tier, system message; and their form."""
+"""How the chat screen asks: temperature, limit, budget, schema, tier, system; and their form."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from tui.lines import Line, Span, fit, line
 from tui.view import View
 
 TIERS = ("auto", "priority", "default", "flex")
-NAMES = ("temperature", "max_tokens", "tier", "system", "schema")
+MODES = ("soft", "strict")
+NAMES = ("temperature", "max_tokens", "budget", "tier", "system", "schema")
 _LABEL = 14
 _HOTTEST = 5.0
 """What the box takes at most."""
@@ -23,6 +24,8 @@ class Options:
 
     temperature: float | None = None
     max_tokens: int | None = None
+    budget: tuple[int, str] | None = None
+    """Tokens at which the answer is to end, and how strictly."""
     tier: str = "auto"
     system: str = ""
     schema: Mapping[str, Any] | None = None
@@ -34,16 +37,27 @@ class Options:
             found["temperature"] = self.temperature
         if self.max_tokens is not None:
             found["max_tokens"] = self.max_tokens
+        if self.budget is not None:
+            found["budget"] = dict(zip(("tokens", "mode"), self.budget, strict=True))
         if self.schema is not None:
             shape = {"name": "console", "schema": self.schema, "strict": True}
             found["response_format"] = {"type": "json_schema", "json_schema": shape}
         return found
+
+    @property
+    def agreed(self) -> str:
+        """The budget as it is typed; soft goes without saying."""
+        if self.budget is None:
+            return ""
+        tokens, mode = self.budget
+        return str(tokens) if mode == "soft" else f"{tokens} {mode}"
 
     def texts(self) -> dict[str, str]:
         """As the form shows them."""
         return {
             "temperature": "" if self.temperature is None else f"{self.temperature:g}",
             "max_tokens": "" if self.max_tokens is None else str(self.max_tokens),
+            "budget": self.agreed,
             "tier": self.tier,
             "system": self.system,
             "schema": "" if self.schema is None else json.dumps(self.schema, ensure_ascii=False),
@@ -59,6 +73,7 @@ def read(texts: Mapping[str, str]) -> Options:
     return Options(
         _temperature(texts["temperature"].strip()),
         _max_tokens(texts["max_tokens"].strip()),
+        _budget(texts["budget"].lower().split()),
         _tier(texts["tier"].strip().lower()),
         texts["system"],
         _schema(texts["schema"].strip()),
@@ -76,9 +91,24 @@ def _temperature(text: str) -> float | None:
 
 
 def _max_tokens(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) > 0):
+    if text and not _counts(text):
         raise Invalid("max_tokens", "chat.bad_max_tokens")
     return int(text) if text else None
+
+
+def _budget(words: list[str]) -> tuple[int, str] | None:
+    """`200`, or `200 strict`."""
+    if not words:
+        return None
+    tokens, mode = words[0], words[1] if len(words) == 2 else "soft"
+    if len(words) > 2 or mode not in MODES or not _counts(tokens):
+        raise Invalid("budget", "chat.bad_budget")
+    return int(tokens), mode
+
+
+def _counts(text: str) -> bool:
+    """Whether it is a whole number above 0."""
+    return text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0
 
 
 def _tier(text: str) -> str:

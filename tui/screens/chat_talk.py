@@ -3,7 +3,7 @@ others: whatever is in them is shown, nothing of it acts."""
 
 from tui import figures
 from tui.cells import cells, pad
-from tui.conversation import Exchange, Forecast
+from tui.conversation import Exchange, Forecast, Kept
 from tui.lines import Line, Role, Span, line, wrap
 from tui.view import View
 
@@ -103,10 +103,19 @@ def _numbers(exchange: Exchange, view: View) -> list[str]:
         words("chat.answer_tok", figures.count(tokens)),
         _forecast(exchange.foretold, view),
         words.or_else(f"chat.finish_{exchange.finish}", view.foreign(exchange.finish)),
+        _kept(exchange.kept, view),
         ttft,
         total,
         _rate(exchange),
     ]
+
+
+def _kept(kept: Kept | None, view: View) -> str:
+    """What became of the budget."""
+    if kept is None:
+        return ""
+    how = view.words.or_else(f"chat.ended_{kept.ended}", view.foreign(kept.ended))
+    return view.words("chat.kept" if kept.within else "chat.missed", kept.tokens, how)
 
 
 def _rate(exchange: Exchange) -> str:
