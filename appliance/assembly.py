@@ -1,20 +1,33 @@
 """From the configuration to the parts of the box."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
+from appliance.accounting import Accounting
 from appliance.accounts.keys import FILE_NAME
+from appliance.board.channels import channels_of
+from appliance.board.snapshot import BoardSnapshot
+from appliance.compensation import Compensation, Write
 from appliance.config import Config
+from appliance.control.budgets import Forecasting
+from appliance.control.correction import ControlSnapshot, Correction
+from appliance.control.replay import Entry
 from appliance.engine.messages import Load
-from appliance.forecast.forecaster import Forecaster, Served
+from appliance.forecast.forecaster import Corrections, Forecaster, Served
 from appliance.forecasts import Forecasts
+from appliance.ledger import corrections as log
 from appliance.ledger.lengths import Past, read_past
 from appliance.models import ModelFile
 from appliance.prepare.client import Preparer
 from appliance.prepare.messages import PrepareLimits
 from appliance.prepare.template import CHATML
+from appliance.steering import Steering, forecast_error
 from appliance.supervisor import Policy, Supervisor
 from appliance.threads import usable_cores
+from appliance.ticker import Ticker
 from appliance.watchdog import Tolerance
 
 
@@ -75,11 +88,37 @@ def preparer_of(config: Config, model: ModelFile) -> Preparer:
     )
 
 
+def steering_of(
+    config: Config,
+    supervisor: Supervisor,
+    forecasts: Forecasts,
+    control: Callable[[], ControlSnapshot],
+) -> Steering:
+    """What decides on budgets and order, from what the box sees of itself."""
+    forecasts.pressed = lambda: supervisor.queue.waiting > 0
+    return Steering(
+        config.control,
+        engine=lambda: supervisor.snapshot,
+        batch=lambda: supervisor.orders.batch,
+        starts=lambda: supervisor.orders.starts,
+        forecaster=lambda: Forecasting(forecasts.snapshot.state, forecasts.last_nan),
+        usual=lambda: forecasts.usual,
+        tell=supervisor.orders.steer,
+        error=lambda: forecast_error(control()),
+    )
+
+
 REMEMBERED = 4096
 """Final rows of the ledger that the forecaster reads again at start."""
 
 
-def forecasts_of(config: Config, model: ModelFile, *, remembers: bool) -> Forecasts:
+def forecasts_of(
+    config: Config,
+    model: ModelFile,
+    *,
+    remembers: bool,
+    corrections: Corrections | None = None,
+) -> Forecasts:
     """Forecasts as configured. `remembers`: there is a ledger to read."""
     settings, state_dir = config.forecast, config.server.state_dir
     if not settings.enabled:
@@ -87,9 +126,61 @@ def forecasts_of(config: Config, model: ModelFile, *, remembers: bool) -> Foreca
 
     def make() -> Forecaster:
         served = Served(model.name, model.sha256, model.path, state_dir)
-        return Forecaster.open(served, providers=settings.providers, precision=settings.precision)
+        return Forecaster.open(
+            served,
+            providers=settings.providers,
+            precision=settings.precision,
+            corrections=corrections,
+        )
 
     def past() -> Iterator[Past]:
         return read_past(state_dir / FILE_NAME, model.sha256, REMEMBERED)
 
     return Forecasts(make, past if remembers else lambda: iter(()))
+
+
+def compensated(
+    config: Config,
+    model: ModelFile,
+    accounting: Accounting | None,
+    board: Callable[[], BoardSnapshot],
+) -> tuple[Forecasts, Compensation]:
+    """Forecasts, and the control loop's part that corrects them."""
+
+    def corrections(version: str, route: str) -> Correction:
+        return compensation.correction(version, route)
+
+    forecasts = forecasts_of(
+        config, model, remembers=accounting is not None, corrections=corrections
+    )
+    compensation = Compensation(
+        model.name,
+        forecaster=lambda: forecasts.snapshot,
+        write=_log_of(accounting) if accounting is not None else None,
+        sensors=lambda: channels_of(board()),
+    )
+    forecasts.on_length, forecasts.on_flights = compensation.observe, compensation.running
+    return forecasts, compensation
+
+
+def _log_of(accounting: Accounting) -> Write:
+    def write(entries: Sequence[Entry]) -> "Future[int]":
+        return accounting.ledger.run(partial(log.add, entries=entries, wall_ns=time.time_ns()))
+
+    return write
+
+
+def ticker_of(compensation: Compensation, steering: Steering) -> Ticker:
+    """The control loop: windows and corrections first, then what follows from them."""
+    return Ticker(work=[("corrections", compensation.tick), ("steering", steering.tick)])
+
+
+BEHIND = 5
+"""Niceness of the engine where the control loop cannot be ahead of all else."""
+
+
+def begin_ticking(ticker: Ticker, supervisor: Supervisor) -> None:
+    """Before the engine starts."""
+    if ticker.start() != "rr":
+        supervisor.niceness = BEHIND
+        ticker.niced()

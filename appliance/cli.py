@@ -12,8 +12,10 @@ import click
 
 from appliance import __version__
 from appliance.commands.audit import audit_group
+from appliance.commands.board import board_group
 from appliance.commands.calibrate import calibrate_group
 from appliance.commands.configured import config_option
+from appliance.commands.control import control_group
 from appliance.commands.cost import cost_group
 from appliance.commands.forecast import forecast_command
 from appliance.commands.keys import keys_group, tenants_group
@@ -214,7 +216,9 @@ def config_docs(target: Path) -> None:
 
 
 steelyard.add_command(audit_group)
+steelyard.add_command(board_group)
 steelyard.add_command(calibrate_group)
+steelyard.add_command(control_group)
 steelyard.add_command(cost_group)
 steelyard.add_command(forecast_command)
 steelyard.add_command(keys_group)

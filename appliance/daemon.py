@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from appliance import __version__, buildinfo
+from appliance import __version__, assembly, buildinfo
 from appliance.accounting import Accounting, Unrecorded
 from appliance.accounts.cost import Costing, PrefillPace, Rates
 from appliance.accounts.keys import FILE_NAME, KeyStore
@@ -28,20 +28,20 @@ from appliance.admission import Admission
 from appliance.alone import CannotServe, only_daemon
 from appliance.api.app import create_app
 from appliance.api.box import Box
-from appliance.api.connections import watch_peers
 from appliance.api.protocol import bounded
-from appliance.assembly import forecasts_of, preparer_of, supervisor_of
 from appliance.banner import banner, base_url
 from appliance.board.duty import Duty
 from appliance.board.reader import BoardReader
 from appliance.board.service import BoardService
 from appliance.board.simulated import simulated
 from appliance.config import Config, is_loopback
+from appliance.control.correction import ControlSnapshot
 from appliance.errors import Unavailable
 from appliance.ledger.books import Books, Identity, boot_id, texts_of
 from appliance.ledger.entry import Energy
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import RequestRow
+from appliance.listener import listen
 from appliance.models import ModelFile, check
 from appliance.observe import logs
 from appliance.observe.hostsensors import HostSensors, readers_of_machine
@@ -71,7 +71,8 @@ def serve(config: Config, *, simulate_board: bool = False) -> int:
     be_frugal()
     stop_logs = logs.configure(config.logging)
     try:
-        with only_daemon(config.server.state_dir), simulated(simulate_board) as device:
+        state_dir = config.server.state_dir
+        with only_daemon(state_dir), simulated(simulate_board, state_dir) as device:
             model = check(config)
             return uvloop.run(Daemon(config, model, device).run())
     except (CannotServe, EngineCannotStart, LedgerError, PrepareError, TlsError) as error:
@@ -102,8 +103,8 @@ class Daemon:
         self._build = buildinfo.installed()
         self._accounting = self._open_accounting()
         journal_dir = self._accounting.journal_dir if self._accounting is not None else None
-        self._supervisor = supervisor_of(config, model, journal_dir)
-        self._preparer = preparer_of(config, model)
+        self._supervisor = assembly.supervisor_of(config, model, journal_dir)
+        self._preparer = assembly.preparer_of(config, model)
         self._admission = Admission(
             self._supervisor,
             max_requests=config.limits.queue_requests,
@@ -123,7 +124,13 @@ class Daemon:
         if self._board.snapshot.device:
             readers = (*readers, BoardReader(lambda: self._board.snapshot))
         self._sensors = HostSensors(readers, poll_s=config.sensors.poll_s)
-        self._forecasts = forecasts_of(config, model, remembers=self._accounting is not None)
+        self._forecasts, self._compensation = assembly.compensated(
+            config, model, self._accounting, lambda: self._board.snapshot
+        )
+        self._steering = assembly.steering_of(
+            config, self._supervisor, self._forecasts, self._compensation.tokens
+        )
+        self._ticker = assembly.ticker_of(self._compensation, self._steering)
         self._signals = 0
         self._last_signal = -math.inf
         self._told = asyncio.Event()
@@ -133,7 +140,7 @@ class Daemon:
 
     async def run(self) -> int:
         """Startup, main loop, shutdown."""
-        listener = self._listen()
+        listener = listen(self._config)
         try:
             if not await self._start_children():
                 return 0
@@ -154,6 +161,7 @@ class Daemon:
             listener.close()
             self._sensors.stop()
             await asyncio.to_thread(self._board.stop)
+            await asyncio.to_thread(self._ticker.stop)
             await self._forecasts.close()
             if self._watching is not None:
                 self._watching.cancel()
@@ -180,27 +188,12 @@ class Daemon:
             boot_id=boot_id(),
         )
 
-    def _listen(self) -> socket.socket:
-        server = self._config.server
-        host = server.host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        watch_peers(listener, self._config.limits.write_stall_s)
-        try:
-            listener.bind((host, server.port))
-        except OSError as error:
-            listener.close()
-            raise CannotServe(
-                f"cannot listen on {server.host}:{server.port}: {error.strerror}. Stop what "
-                "listens there, or set server.port"
-            ) from None
-        return listener
-
     async def _start_children(self) -> bool:
         """False when told to stop before they were ready: a large model takes minutes."""
         self._take_signals()
         self._forecasts.start()
+        self._steering.start(asyncio.get_running_loop())
+        assembly.begin_ticking(self._ticker, self._supervisor)
         self._supervisor.on_give_up = self._on_give_up
         starting = asyncio.gather(
             self._supervisor.start(), self._preparer.start(), return_exceptions=True
@@ -276,6 +269,8 @@ class Daemon:
             certificate_s=self._tls.seconds_left if self._tls else None,
             sensors=self._sensors,
             forecasts=self._forecasts,
+            steering=lambda: self._steering.snapshot,
+            control=self._control,
         )
         return Box(
             config=self._config,
@@ -290,7 +285,10 @@ class Daemon:
             tls=self._tls,
             sensors=self._sensors,
             board=lambda: self._board.snapshot,
+            board_keeper=self._board,
             forecasts=self._forecasts,
+            steering=lambda: self._steering.snapshot,
+            control=self._control,
             quotas=quotas_of(self._keys.path),
             started_at=time.time(),
             version=__version__,
@@ -306,7 +304,14 @@ class Daemon:
         ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
         duty = Duty(self._admission, note=ledger.act, stop=self._told.set)
         self._loop = asyncio.get_running_loop()
-        self._board.start(lambda told: self._loop.call_soon_threadsafe(duty.hear, told))
+        self._board.start(
+            lambda told: self._loop.call_soon_threadsafe(duty.hear, told),
+            lambda progress: self._loop.call_soon_threadsafe(duty.updated, progress),
+        )
+
+    def _control(self) -> ControlSnapshot:
+        """The control loop's channels and its ticker."""
+        return self._compensation.snapshot(self._ticker.snapshot, time.monotonic())
 
     def _load(self) -> tuple[int, bool]:
         """For the sensors: device time so far, and whether requests run."""

@@ -19,6 +19,7 @@ from appliance.engine.messages import (
     decode_report,
     frame,
 )
+from appliance.logformat import for_child
 
 _REAP_S = 5.0
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
@@ -61,10 +62,16 @@ class EngineChild:
 
     @classmethod
     async def launch(
-        cls, log_level: str, on_report: Callable[[Report], None], on_end: Callable[[], None]
+        cls,
+        log_level: str,
+        on_report: Callable[[Report], None],
+        on_end: Callable[[], None],
+        niceness: int = 0,
     ) -> "EngineChild":
-        """Starts the process. `on_end` is called once, when its socket closes."""
+        """Starts the process. `on_end` is called once, when its socket closes. `niceness` is that
+        of all its threads, of which there is one yet."""
         ours, theirs = socket.socketpair()
+        options, inherited = for_child()
         with theirs:
             process = subprocess.Popen(
                 [
@@ -73,13 +80,17 @@ class EngineChild:
                     "appliance.engine.process",
                     "--fd",
                     str(theirs.fileno()),
+                    *options,
                     "--log-level",
                     log_level,
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *inherited],
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
             )
+        with contextlib.suppress(OSError):  # it has ended, or may not be slowed: it runs as it is
+            if niceness:
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
         link = _Link(on_report, on_end)
         ours.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: link, ours)

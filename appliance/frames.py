@@ -13,8 +13,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     cap_tok: int | None = None
     used_tok: int | None = None
     reserved_tok: int | None = None
+    """Predicted to be used by what runs, and not used yet."""
     borrowed_tok: int | None = None
+    """In use beyond `cap_tok`: they are the other pool's."""
     peak_tok: int | None = None
+    """The most ever in use, of both pools together."""
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +87,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag="live"):
     forecaster: str = ""
     forecast_state: str = "none"
     coverage_pct: float | None = None
+    queue_order: str = ""
+    """In force: expected-cost, fcfs, shuffled; empty: not known."""
+    queue_fallback: str = ""
+    """Why it is fcfs although expected-cost was asked for: off, missing, uncalibrated, broken."""
     ledger_state: str
     """ok, failing, off."""
     ledger_rows: int | None = None
@@ -248,6 +255,11 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     now_pct: float | None = None
     safe_pct: float | None = None
     """Where it goes by itself when the host is silent."""
+    unit: str = ""
+    highest: float | None = None
+    """What it can be set to, in `unit`."""
+    left_ms: int | None = None
+    """Until it goes back, where the box drives it."""
 
 
 class BoardEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,11 +284,32 @@ class BoardLink(msgspec.Struct, frozen=True, kw_only=True):
     clock_ppm: float | None = None
 
 
+class FirmwareSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the board's two places for firmware; the one that runs comes first."""
+
+    slot: str
+    version: str = ""
+    state: str
+    """trial, confirmed, kept, failed, empty."""
+
+
+class FirmwareUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The update that runs, or ran last."""
+
+    version: str
+    phase: str
+    """asking, head, files, trying, confirming, done, refused, reverted, failed."""
+    done: int
+    total: int
+    """Bytes."""
+    problem: str = ""
+
+
 class Board(msgspec.Struct, frozen=True, kw_only=True):
     """The microcontroller that watches the box."""
 
     state: str
-    """none, lost, greeting, unusable, watching, armed, warned, latched."""
+    """none, lost, greeting, unusable, watching, armed, inhibited, warned, latched."""
     device: str = ""
     simulated: bool = False
     problem: str = ""
@@ -286,6 +319,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int = 0
     unfed: int = 0
     """Heartbeats that the board did not take."""
+    inhibited_ms: int | None = None
+    """So long the watchdog does not act yet; None: it does."""
+    slots: tuple[FirmwareSlot, ...] = ()
+    update: FirmwareUpdate | None = None
     slowed: bool = False
     """The engine does less per step because the CPU is hot."""
     outputs: tuple[Output, ...] = ()

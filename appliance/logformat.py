@@ -1,7 +1,9 @@
 """How a log line looks, in every process of the box."""
 
+import contextlib
 import logging
 import os
+import socket
 import sys
 import time
 
@@ -11,6 +13,10 @@ _JSON = "STEELYARD_LOGGING_JSON"
 """The setting's own name in the environment, so both ways of making it agree."""
 
 _encode = msgspec.json.Encoder().encode
+_CHARS = 4000
+"""Of a line that a child tells the daemon."""
+_listening: int | None = None
+"""The socket over which children of this process tell it their lines; None: nobody listens."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,17 +51,45 @@ def formatter(*, json: bool) -> logging.Formatter:
     return JsonFormatter() if json else TextFormatter()
 
 
-def hand_down(*, json: bool) -> None:
-    """Children of this process write their lines in the same form."""
+def hand_down(*, json: bool, listening: int | None = None) -> None:
+    """Children of this process write their lines in the same form, and tell them over that socket
+    too. It belongs to who gave it."""
+    global _listening
     os.environ[_JSON] = "true" if json else "false"
+    _listening = listening
 
 
-def to_stderr(level: str) -> None:
-    """Log lines of a child process go straight to the standard error it shares with the daemon."""
+def for_child() -> tuple[list[str], list[int]]:
+    """Options of a child's command line, and what it must inherit, so that its lines are heard."""
+    if _listening is None:
+        return [], []
+    return ["--log-fd", str(_listening)], [_listening]
+
+
+class Upward(logging.Handler):
+    """Tells the daemon each line, which keeps it for consoles. A daemon that does not listen fast
+    enough misses lines: the child never waits for it."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._socket = socket.socket(fileno=fd)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_text:
+            text = f"{text}\n{record.exc_text}"
+        line = _encode((record.created, record.levelno, record.name, text[:_CHARS]))
+        with contextlib.suppress(OSError):
+            self._socket.send(line, socket.MSG_DONTWAIT)
+
+
+def to_stderr(level: str, upward: int | None = None) -> None:
+    """Log lines of a child process go straight to the standard error it shares with the daemon,
+    and over the socket `upward` to the daemon itself."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(json=os.environ.get(_JSON) == "true"))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, *([Upward(upward)] if upward is not None else [])]
     root.setLevel(level.upper())
 
 

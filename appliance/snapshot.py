@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from appliance.engine.messages import Ready, SlotState, Stats
+from appliance.engine.messages import Admission, Policy, Ready, SlotState, Stats
 
 EngineState = Literal["starting", "ready", "backoff", "stopping", "failed"]
 
@@ -21,6 +21,8 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     stats: Stats = Stats()
     """Counters since the daemon started: a restart of the child never turns them back."""
     slots: tuple[SlotState, ...] = ()
+    order: tuple[str, ...] = ()
+    """Ids of the waiting requests, in the order in which they were last going to start."""
     last_progress: float = 0.0
     """When the engine last proved that its loop turns."""
     restarts: int = 0
@@ -31,6 +33,31 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     """It was told to compute less, because the machine is hot."""
     retry_at: float = 0.0
     """When the next start is due, in state `backoff`."""
+
+
+class SteeringSnapshot(msgspec.Struct, frozen=True):
+    """How the queue is ordered and the KV cells are parted, as the engine was last told."""
+
+    policy: Policy = "fcfs"
+    """As configured."""
+    admission: Admission = "peak"
+    order: Policy = "fcfs"
+    """In force: fcfs while there is a reason to fall back."""
+    fallback: str = ""
+    """Why: off, missing, uncalibrated, broken; empty: there is no reason."""
+    since: float = 0.0
+    """When that last changed, monotonic seconds."""
+    tau: float = 0.0
+    """The quantile of what is still to come that predicted peaks count with."""
+    b_cells: int = 0
+    """KV cells of pool B; all others are pool A's."""
+    steers: int = 0
+    """Times that the engine was told something new."""
+
+    def parted(self, total: int) -> tuple[int, int]:
+        """The cells of A and of B, of so many; 0 before the engine has told."""
+        b_cells = min(self.b_cells, total)
+        return total - b_cells, b_cells
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True):
@@ -55,6 +82,10 @@ _COUNTERS = (
     "evictions",
     "compute_seconds",
     "loop_seconds",
+    "overflows",
+    "b_evictions",
+    "saved",
+    "restored",
 )
 
 

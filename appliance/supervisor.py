@@ -19,6 +19,7 @@ from appliance.engine.journal import has_room
 from appliance.engine.messages import (
     Batch,
     Cancel,
+    Command,
     Fatal,
     Load,
     Pause,
@@ -34,6 +35,7 @@ from appliance.engine.messages import (
 from appliance.enginechild import EngineChild, describe_exit
 from appliance.errors import ApiError, EngineFailed, Unavailable
 from appliance.ledger.recovery import Lost, read_lost
+from appliance.orders import Orders
 from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate, with_unreported
 from appliance.ticket import Account, CancelReason, Ticket
 from appliance.tickets import Tickets
@@ -74,6 +76,8 @@ class Supervisor:
         self._log_level = log_level
         self.on_give_up: Callable[[str], None] = lambda reason: None
         """Called once, when the engine cannot be kept alive."""
+        self.niceness = 0
+        """Of the engine, 0 to 19."""
         self._tickets = Tickets(self._tell_cancel)
         self._child: EngineChild | None = None
         self._ready: asyncio.Future[Ready] | None = None
@@ -86,6 +90,7 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._planned = False
+        self.orders = Orders(self._tickets, self._send_ready)
 
     # -- for the API -----------------------------------------------------------------------------
 
@@ -97,6 +102,10 @@ class Supervisor:
     @property
     def queue(self) -> QueueSnapshot:
         return self._tickets.queue
+
+    def waiting(self) -> list[Ticket]:
+        """Those that wait, in the order in which they will start as far as that is known."""
+        return self._tickets.waiting()
 
     def submit(self, request: Submit, account: Account | None = None) -> Ticket:
         """Hands a request to the engine; while the child restarts, it waits. `account` hears what
@@ -238,7 +247,7 @@ class Supervisor:
         self._ready = asyncio.get_running_loop().create_future()
         try:
             self._child = await EngineChild.launch(
-                self._log_level, self._on_report, self._ended.set
+                self._log_level, self._on_report, self._ended.set, self.niceness
             )
         except OSError as error:
             raise _Lost(Cause("engine_failed", f"could not be started: {error}")) from error
@@ -272,14 +281,7 @@ class Supervisor:
         self.snapshot = replace(
             self.snapshot, state="ready", ready=ready, last_progress=now, retry_at=0.0
         )
-        if self.snapshot.paused:
-            self._send(Pause(True))
-        if self.snapshot.slowed:
-            self._send(Slow(True))
-        for (
-            ticket
-        ) in self._tickets.open.values():  # those that wait, in the order in which they came
-            self._send(ticket.request)
+        self.orders.welcome(paused=self.snapshot.paused, slowed=self.snapshot.slowed)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -327,10 +329,12 @@ class Supervisor:
             self.snapshot,
             state="backoff",
             slots=(),
+            order=(),
             restarts=self.snapshot.restarts + 1,
             last_failure=cause.message,
             stats=accumulate(self._past, Stats()),
         )
+        self._tickets.order = {}
         self._tickets.engine_died(cause, lost)
         child, self._child = self._child, None  # accounted for, should `stop` come now
         if child is not None:
@@ -356,7 +360,8 @@ class Supervisor:
                     self._tickets.deliver(event)
                 self._note(report.stats, now)
             case Pong():
-                self.snapshot = replace(self.snapshot, slots=report.slots)
+                self._tickets.order = {id: at for at, id in enumerate(report.waiting)}
+                self.snapshot = replace(self.snapshot, slots=report.slots, order=report.waiting)
                 self._note(report.stats, now)
             case Ready():
                 if self._ready is not None and not self._ready.done():
@@ -371,9 +376,14 @@ class Supervisor:
             self.snapshot, stats=accumulate(self._past, stats), last_progress=now
         )
 
-    def _send(self, command: Submit | Cancel | Ping | Pause | Slow) -> None:
+    def _send(self, command: Command) -> None:
         if self._child is not None:
             self._child.send(command)
+
+    def _send_ready(self, command: Command) -> None:
+        """Nobody hears it while no engine is ready: the next one is told all."""
+        if self.snapshot.state == "ready":
+            self._send(command)
 
 
 class _Lost(Exception):

@@ -6,7 +6,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started, Submit
+from appliance.engine.messages import (
+    Counts,
+    Delta,
+    Event,
+    Expect,
+    Finished,
+    FirstLogits,
+    Signals,
+    Started,
+    Submit,
+)
 from appliance.errors import ApiError
 from appliance.ledger.recovery import Recovered
 
@@ -52,6 +62,8 @@ class Ticket:
         self.account = account
         self.id = request.id
         self.submitted_at = now
+        self.expect: Expect | None = None
+        """How long it may become, as the engine was last told."""
         self.started_at: float | None = None
         self.first_at: float | None = None
         """When its first tokens were reported."""
@@ -63,7 +75,7 @@ class Ticket:
         self._arrived = asyncio.Event()
         self._open = request.n
         self._failure: ApiError | None = None
-        self.on_signal: Callable[[Signals], None] | None = None
+        self.on_signal: Callable[[Signals | FirstLogits], None] | None = None
         """Hears the model's signals, which neither the reader nor the account gets. On the event
         loop, once a step at most for each choice: it must be quick, and must not raise."""
         self.cancelled: CancelReason | None = None
@@ -115,7 +127,7 @@ class Ticket:
         """An event from the engine, or one that the supervisor makes in its stead."""
         if self.done:
             return
-        if isinstance(event, Signals):
+        if isinstance(event, Signals | FirstLogits):
             if self.on_signal is not None:
                 self.on_signal(event)
             return

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from appliance.engine.messages import Event, Submit
+from msgspec.structs import replace
+
+from appliance.engine.messages import Event, Pool, Started, Submit
 from appliance.errors import ApiError, EngineFailed
 from appliance.ledger.recovery import Lost
 from appliance.snapshot import QueueSnapshot
@@ -23,6 +25,12 @@ class Tickets:
     def __init__(self, cancel: Callable[[Ticket, CancelReason], bool]) -> None:
         self._tell_engine = cancel
         self._open: dict[str, Ticket] = {}
+        self.starts = 0
+        """Requests that have ever started."""
+        self.batch = 0
+        """Open requests of pool B. Any thread may read both."""
+        self.order: Mapping[str, int] = {}
+        """The place of each waiting request, as the engine last told."""
         self._unsettled: list[Ticket] = []
         """Failed before the engine told what it had computed for them: its journal knows."""
 
@@ -48,13 +56,20 @@ class Tickets:
             request, time.monotonic(), place=self._place, cancel=self._cancel, account=account
         )
         self._open[request.id] = ticket
+        self.batch += request.pool == "b"
         return ticket
+
+    def move(self, ticket: Ticket, priority: int, pool: Pool) -> None:
+        """Gives it another priority and pool."""
+        self.batch += (pool == "b") - (ticket.request.pool == "b")
+        ticket.request = replace(ticket.request, priority=priority, pool=pool)
 
     def deliver(self, event: Event) -> None:
         """Passes on what the engine says."""
         ticket = self._open.get(event.id)
         if ticket is None:
             return
+        self.starts += isinstance(event, Started)
         ticket.put(event)
         if ticket.done:
             self._forget(ticket)
@@ -99,13 +114,22 @@ class Tickets:
             if ticket.account is not None:
                 ticket.account.settle(lost.requests.get(ticket.request.number))
 
+    def waiting(self) -> list[Ticket]:
+        """Those that wait, in the order in which they will start as far as that is known."""
+        return sorted(self._waiting(), key=self.turn)
+
     def _waiting(self) -> Iterator[Ticket]:
         return (t for t in self._open.values() if t.started_at is None)
 
     def _place(self, ticket: Ticket) -> int:
-        order = (ticket.request.priority, ticket.submitted_at)
-        others = (t for t in self._waiting() if t is not ticket)
-        return sum(1 for t in others if (t.request.priority, t.submitted_at) < order)
+        order = self.turn(ticket)
+        return sum(1 for other in self._waiting() if self.turn(other) < order)
+
+    def turn(self, ticket: Ticket) -> tuple[Pool, int, int, float]:
+        """What waiting requests are sorted by: pool and priority, then the engine's own order as
+        far as it has told, and after those by arrival."""
+        told, request = self.order.get(ticket.id, len(self.order)), ticket.request
+        return request.pool, request.priority, told, ticket.submitted_at
 
     def _cancel(self, ticket: Ticket, reason: CancelReason) -> None:
         if not self._tell_engine(ticket, reason):
@@ -121,4 +145,5 @@ class Tickets:
         self._unsettled.append(ticket)
 
     def _forget(self, ticket: Ticket) -> None:
-        self._open.pop(ticket.id, None)
+        if self._open.pop(ticket.id, None) is not None:
+            self.batch -= ticket.request.pool == "b"

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -102,8 +103,16 @@ def start_peer(name: str, shape: Shape, folder: Path, more: dict[str, Value]) ->
     return Server(name, running(name, about["address"]).address, process, settings, about)
 
 
-def start_ours(name: str, shape: Shape, folder: Path, more: dict[str, Value]) -> Server:
-    """`steelyard serve` with a config and a state folder of its own; returns when it is ready."""
+def start_ours(
+    name: str,
+    shape: Shape,
+    folder: Path,
+    more: dict[str, Value],
+    *,
+    before: Callable[[], None] | None = None,
+) -> Server:
+    """`steelyard serve` with a config and a state folder of its own; returns when it is ready.
+    `before` is called in the new process before it becomes the daemon."""
     address = Address("127.0.0.1", _free_port())
     settings: dict[str, Value] = {
         "server.port": address.port,
@@ -120,7 +129,9 @@ def start_ours(name: str, shape: Shape, folder: Path, more: dict[str, Value]) ->
     log = folder / f"{name}.log"
     command = [sys.executable, "-m", "appliance", "serve", "--config", str(config)]
     version = _version()
-    server = Server(name, address, _spawn(command, log), settings, {"version": version})
+    server = Server(
+        name, address, _spawn(command, log, before=before), settings, {"version": version}
+    )
     try:
         server.ready_s = wait_ready(server)
     except StartError as error:
@@ -154,7 +165,12 @@ def toml(settings: dict[str, Value]) -> str:
     return "\n".join(f"[{table}]\n" + "\n".join(rows) + "\n" for table, rows in tables.items())
 
 
-def _spawn(command: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+def _spawn(
+    command: list[str],
+    log: Path,
+    stdin: int = subprocess.DEVNULL,
+    before: Callable[[], None] | None = None,
+) -> subprocess.Popen[str]:
     """In a session of its own, so that Ctrl-C reaches the benchmark alone and it stops in order."""
     piped = stdin == subprocess.PIPE
     with log.open("ab") as sink:
@@ -165,6 +181,7 @@ def _spawn(command: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> su
             stderr=sink,
             text=True,
             start_new_session=True,
+            preexec_fn=before,
         )
 
 

@@ -11,6 +11,7 @@ _PARTS_EN = {
     "part.engine": "engine",
     "part.forecaster": "forecaster",
     "part.forecast": "forecast",
+    "part.control": "control",
 }
 
 EN = _PARTS_EN
@@ -24,6 +25,7 @@ ZH = {
     "part.engine": "引擎",
     "part.forecaster": "预测器",
     "part.forecast": "预测",
+    "part.control": "控制环",
     "alarm.many": "10 min 内同类告警 {} 条，最近一条：{}",
     "alarm.engine_down": "引擎停机：{}；{} s 后重启。按 7 查看，R 立即重启。",
     "alarm.engine_failing": "引擎反复失败：5 min 内重启 {} 次（满 {} 次即放弃）：{}。按 7 看日志。",
@@ -40,6 +42,7 @@ ZH = {
     "alarm.export_overdue": "导出逾期：上次导出已过 {} 天。按 5 再按 w。",
     "alarm.export_overdue.bare": "从未导出：账本只在这块磁盘上。请运行 steelyard audit export。",
     "alarm.too_hot": "温度过高：{} 为 {} C，其上限为 {} C。请检查风扇和散热。按 6 查看。",
+    "alarm.ticks_overrun": "节拍超时：{} % 迟到。空出一个核心或调低 engine.threads。按 3 查看。",
     "alarm.gpu_lost": "{} 未使用：{}。按 {screen} 查看。",
     "alarm.degraded": "{} 降级：{}。按 {screen} 查看。",
 }

@@ -72,21 +72,46 @@ def live_row(box: Box, ticket: Ticket) -> dict[str, Any]:
         "n": submit.n,
         "stream": submit.stream,
         "priority": submit.priority,
+        "pool": submit.pool,
+        "forecast": _forecast(box, ticket),
+    }
+
+
+def _forecast(box: Box, ticket: Ticket) -> dict[str, Any] | None:
+    """All answers of a request together, as it looks by now; None while forecasts are off."""
+    aboard = box.aboard.get(ticket.id)
+    if aboard is None or aboard.outlook is None:
+        return None
+    outlook = aboard.outlook
+    band = outlook.now
+    return {
+        "p10": band.p10,
+        "p50": band.p50,
+        "p90": band.p90,
+        "first_p50": outlook.first.p50,
+        "from": outlook.kind,
+        "version": outlook.forecast.version,
     }
 
 
 async def cancel(request: Request) -> Response:
     """End one request, waiting or running. Its client is told."""
-    box, name = box_of(request), str(request.path_params["id"])
-    ticket = box.supervisor.tickets.get(name)
+    ticket = named_ticket(request)
+    ticket.cancel()
+    return await _done(request, "request.cancel", "cancelled", target=ticket.id, id=ticket.id)
+
+
+def named_ticket(request: Request) -> Ticket:
+    """The request that has not ended which the path names. Raises NotFound."""
+    name = str(request.path_params["id"])
+    ticket = box_of(request).supervisor.tickets.get(name)
     if ticket is None:
         raise NotFound(
             f"no request {name[:100]!r} is waiting or running: GET /admin/requests lists them",
             param="id",
             code="request_not_found",
         )
-    ticket.cancel()
-    return await _done(request, "request.cancel", "cancelled", target=name, id=name)
+    return ticket
 
 
 async def drain(request: Request) -> Response:

@@ -7,7 +7,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from appliance.api.digests import HEADER as DIGEST
-from appliance.engine.messages import Counts
+from appliance.engine.landing import SLACK
+from appliance.engine.messages import Counts, Finished, Submit
 
 LOGPROB_FLOOR = -9999.0
 """OpenAI's stand-in for minus infinity, which JSON cannot say."""
@@ -105,6 +106,27 @@ class Expected(msgspec.Struct, frozen=True):
 
 Signal = tuple[int, float, float, float]
 """Tokens generated, end-of-generation margin, entropy and log-probability: `messages.Signals`."""
+FirstLogits = list[float]
+"""As `messages.FirstLogits.values`."""
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """What became of a choice's budget (docs/contract.md)."""
+
+    tokens: int
+    """Agreed on."""
+    used: int
+    """Completion tokens, hidden ones counted."""
+    within: bool
+    ended: Literal["natural", "steered", "forced", "closed", "gave_way"]
+
+
+def landed(request: Submit, end: Finished) -> Landed | UnsetType:
+    """Of a choice that ended; UNSET where no budget was agreed on."""
+    if request.budget is None or end.landing == "":
+        return UNSET
+    agreed, used = request.budget.tokens, end.counts.completion_tokens
+    return Landed(agreed, used, abs(used - agreed) <= SLACK, end.landing)
 
 
 class Message(msgspec.Struct):
@@ -121,6 +143,8 @@ class Choice(msgspec.Struct):
     logprobs: Logprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
     signals: list[Signal] | UnsetType = UNSET
+    first_logits: FirstLogits | UnsetType = UNSET
+    budget: Landed | UnsetType = UNSET
 
 
 class Delta(msgspec.Struct):
@@ -136,6 +160,7 @@ class ChunkChoice(msgspec.Struct):
     logprobs: Logprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
     signals: list[Signal] | UnsetType = UNSET
+    budget: Landed | UnsetType = UNSET
 
 
 class LegacyLogprobs(msgspec.Struct):
@@ -154,6 +179,7 @@ class TextChoice(msgspec.Struct):
     logprobs: LegacyLogprobs | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
     signals: list[Signal] | UnsetType = UNSET
+    budget: Landed | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct):

@@ -8,6 +8,7 @@ box die now, the token journal has it.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from appliance.api.box import Aboard, Box
 from appliance.api.flight import Flight
@@ -15,8 +16,10 @@ from appliance.api.passes import Pass
 from appliance.api.ports import Ticket
 from appliance.api.trace import Trace
 from appliance.engine.journal import SEGMENT_RECORDS
-from appliance.engine.messages import Signals, Submit
+from appliance.engine.landing import SLACK
+from appliance.engine.messages import Expect, FirstLogits, Signals, Submit
 from appliance.errors import ApiError, Unavailable
+from appliance.expected import Table
 from appliance.forecast.question import Question
 from appliance.ledger.books import Caller, unavailable, until_durable
 from appliance.ledger.entry import Entry, unforeseen
@@ -34,7 +37,7 @@ class _Boarded:
     tickets: list[Ticket] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     outlooks: list[Outlook] = field(default_factory=list)
-    signals: list[list[Signals]] = field(default_factory=list)
+    signals: list[list[Signals | FirstLogits]] = field(default_factory=list)
 
 
 def pass_of(trace: Trace) -> Pass:
@@ -82,8 +85,11 @@ async def board(
             if keep_signals:
                 boarded.signals.append(_kept(boarded.tickets[-1]))
         # The engine has its work by now: forecasts are made beside it.
-        for outlook, question in zip(boarded.outlooks, questions, strict=False):
-            box.forecasts.begin(outlook, question)
+        for ticket in boarded.tickets:
+            _expect_agreed(box, ticket)
+        tells = [partial(_expect, box, ticket.id) for ticket in boarded.tickets]
+        for outlook, question, tell in zip(boarded.outlooks, questions, tells, strict=False):
+            box.forecasts.begin(outlook, question, tell)
         await until_durable(boarded.entries)
     except BaseException:
         quota.cut(len(boarded.entries))
@@ -145,12 +151,25 @@ def _submit(
         raise
 
 
-def _kept(ticket: Ticket) -> list[Signals]:
+def _expect(box: Box, id: str, table: Table) -> None:
+    """The engine learns how long an answer may become."""
+    box.supervisor.orders.expect(Expect(id, table.tokens, table.survival))
+
+
+def _expect_agreed(box: Box, ticket: Ticket) -> None:
+    """Where a length was agreed on, that is how long the answer becomes."""
+    budget = ticket.request.budget
+    if budget is not None:
+        ends = (max(0, budget.tokens - SLACK - 1), budget.tokens + SLACK)
+        _expect(box, ticket.id, Table(ends, (1.0, 0.0)))
+
+
+def _kept(ticket: Ticket) -> list[Signals | FirstLogits]:
     """Where the ticket's signals are kept from now on."""
-    kept: list[Signals] = []
+    kept: list[Signals | FirstLogits] = []
     hears = ticket.on_signal
 
-    def keep(signal: Signals) -> None:
+    def keep(signal: Signals | FirstLogits) -> None:
         kept.append(signal)
         if hears is not None:
             hears(signal)

@@ -8,9 +8,10 @@ from starlette.requests import Request
 from appliance.accounts.keys import KeyStore
 from appliance.accounts.quotas import Quotas
 from appliance.api.idempotency import Answers
-from appliance.api.ports import Admission, Ledger, Supervisor
+from appliance.api.ports import Admission, BoardKeeper, Ledger, Supervisor
 from appliance.board.snapshot import BoardSnapshot
 from appliance.config import Config
+from appliance.control.correction import ControlSnapshot
 from appliance.forecast.encoder import Encoder
 from appliance.forecasts import Forecasts
 from appliance.ledger.books import Books
@@ -19,6 +20,7 @@ from appliance.observe.hostsensors import HostSensors
 from appliance.observe.metrics import Metrics
 from appliance.outlook import Outlook
 from appliance.prepare.client import Preparer
+from appliance.snapshot import SteeringSnapshot
 from appliance.tls import TlsState
 
 
@@ -57,8 +59,14 @@ class Box:
     encoder: Encoder = field(default_factory=Encoder)
     sensors: HostSensors = field(default_factory=HostSensors)
     forecasts: Forecasts = field(default_factory=Forecasts)
+    control: Callable[[], ControlSnapshot] = ControlSnapshot
+    """What the control loop has measured and corrected by now."""
+    steering: Callable[[], SteeringSnapshot] = SteeringSnapshot
+    """How the queue is ordered and the cells are parted now."""
     board: Callable[[], BoardSnapshot] = BoardSnapshot
     """What is known of the board now."""
+    board_keeper: BoardKeeper | None = None
+    """Who has the board do something."""
     aboard: dict[str, Aboard] = field(default_factory=dict)
     """The live requests by id."""
 

@@ -82,6 +82,7 @@ def job_of(shape: Templated) -> ChatJob:
         ),
         continue_final_message=bool(shape.continue_final_message),
         template_kwargs=shape.chat_template_kwargs or {},
+        closing=generation is not None and generation.budget is not None,
     )
 
 
@@ -147,6 +148,8 @@ class Talk:
             logprobs=Logprobs(gathered.logprobs) if self.shape.logprobs else None,
             token_ids=gathered.token_ids if self.shape.return_token_ids else UNSET,
             signals=self.flight.signals_of(gathered.index),
+            first_logits=self.flight.first_logits_of(gathered.index),
+            budget=self.flight.landing(gathered.index, gathered.end),
         )
 
 
@@ -237,6 +240,7 @@ class ChatWriter:
         self._talk.flight.trace.outcome = reason
         chosen = ChunkChoice(choice, answers.Delta(), reason)
         chosen.signals = self._talk.flight.signals_of(choice)
+        chosen.budget = self._talk.flight.landing(choice, end)
         chunk = self._talk.answer([chosen], chunk=True)
         chunk.digest = self._talk.digests.of(choice)
         if self._talk.flight.landed:

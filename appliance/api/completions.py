@@ -11,6 +11,7 @@ from appliance.api.answers import Answer, LegacyLogprobs, Logprob, TextChoice
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.chat import finish_reason
+from appliance.api.contract import has_budget
 from appliance.api.digests import HEADER, Digests
 from appliance.api.flight import Flight
 from appliance.api.gather import Gathered, gather
@@ -77,6 +78,7 @@ async def prepare_prompts(
             json_schema=shape.json_schema,
             grammar=shape.grammar,
             grammar_type=shape.grammar_type,
+            closing=has_budget(shape),
         )
         try:
             found.append(await box.preparer.text(job))
@@ -140,6 +142,7 @@ class Text:
             logprobs=self._logprobs(gathered.index, gathered.logprobs),
             token_ids=gathered.token_ids if self._shape.return_token_ids else UNSET,
             signals=self._flight.signals_of(gathered.index),
+            budget=self._flight.landing(gathered.index, gathered.end),
         )
 
     def _logprobs(self, choice: int, entries: Sequence[Logprob]) -> LegacyLogprobs | None:
@@ -189,6 +192,7 @@ class Text:
         if logprobs:
             chosen.logprobs = self._logprobs(choice, logprobs)
         chosen.signals = self._flight.signals_of(choice)
+        chosen.budget = self._flight.landing(choice, end)
         chunk = self._answer([chosen])
         chunk.digest = self.digests.of(choice)
         self._once(chunk)

@@ -49,6 +49,7 @@ def facts_of(
         ledger_age_days=_days(now.kept.first_ms, now.wall_ms),
         degraded=slow.degraded,
         too_hot=now.measured.too_hot,
+        overrun_pct=now.speeds.overrun_pct,
     )
 
 

@@ -10,11 +10,19 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 from starlette.types import Receive
 
-from appliance.api.answers import Expected, Signal, Timings, bounded, timings_from
+from appliance.api.answers import (
+    Expected,
+    Landed,
+    Signal,
+    Timings,
+    bounded,
+    landed,
+    timings_from,
+)
 from appliance.api.faults import Cancelled
 from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
-from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started
+from appliance.engine.messages import Counts, Delta, Event, Finished, FirstLogits, Signals, Started
 from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed, usage
 from appliance.observe.metrics import Metrics
 from appliance.outlook import Band, Foreseen, Outlook, together
@@ -41,7 +49,7 @@ class Flight:
         """`outlooks`: what is foreseen, one a ticket; none while forecasts are off."""
         self.tickets = tickets
         self.outlooks = outlooks
-        self.signals: Sequence[Sequence[Signals]] = ()
+        self.signals: Sequence[Sequence[Signals | FirstLogits]] = ()
         """Of each ticket, where they are kept."""
         self.trace = trace
         self.gone = False
@@ -119,8 +127,22 @@ class Flight:
         return [
             (one.generated, bounded(one.eos_margin), one.entropy, bounded(one.logprob))
             for one in self.signals[choice // self._n]
-            if one.choice == choice % self._n
+            if isinstance(one, Signals) and one.choice == choice % self._n
         ]
+
+    def first_logits_of(self, choice: int) -> list[float] | UnsetType:
+        """Of the first choice; UNSET where nobody asked for them, or none came."""
+        if not self.signals or choice % self._n:
+            return UNSET
+        for one in self.signals[choice // self._n]:
+            if isinstance(one, FirstLogits):
+                values = memoryview(one.values).cast("f").tolist()
+                return [round(bounded(value), 2) for value in values]
+        return UNSET
+
+    def landing(self, choice: int, end: Finished) -> Landed | UnsetType:
+        """What became of the budget of a choice that ended so; UNSET where there was none."""
+        return landed(self.tickets[choice // self._n].request, end)
 
     async def headers(self) -> dict[str, str]:
         """X-Queue-Position as it was at first, and X-Forecast-*: tokens of all choices together.

@@ -13,7 +13,7 @@ from appliance.api.chat import terms_of as chat_terms
 from appliance.api.chat_shapes import ChatRequest
 from appliance.api.completions import prepare_prompts
 from appliance.api.completions import terms_of as text_terms
-from appliance.api.intake import PRIORITIES, Terms, check_bounds, resolve_model, submits_of
+from appliance.api.intake import Terms, check_bounds, resolve_model, submits_of
 from appliance.api.questions import questions_of
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import CompletionRequest
@@ -100,14 +100,16 @@ async def _prospect(
     terms: Terms,
     prompts: list[Prepared],
 ) -> Prospect:
-    priority = PRIORITIES.get(allowed_tier(trace.holder, terms.service_tier), 0)
-    submits = submits_of(box, trace.key_id, shape, terms, prompts, None, priority)
+    tier = allowed_tier(trace.holder, terms.service_tier)
+    submits = submits_of(box, trace.key_id, shape, terms, prompts, None, tier)
     forecasts = [
         await box.forecasts.now(question, WAIT_S)
         for question in questions_of(shape, prompts, submits)
     ]
     prompt_tokens = [len(submit.prompt) for submit in submits]
     band = together([Band.of(one) for one in forecasts for _ in range(terms.n)])
+    cost = prospects.expected_cost(sum(prompt_tokens), band)
+    newcomer = prospects.Newcomer(submits[0].priority, submits[0].pool, cost)
     return Prospect(
         prompt_tokens=sum(prompt_tokens),
         output_tokens=band,
@@ -115,8 +117,8 @@ async def _prospect(
         claim=forecasts[0].claim,
         cost=_cost(box, sum(prompt_tokens), band),
         kv_tokens=sum(prompt_tokens) + sum(one.p90 * terms.n for one in forecasts),
-        queue_position=prospects.position(box, priority),
-        eta_ms=_eta_ms(box, priority, sum(prompt_tokens), forecasts),
+        queue_position=prospects.position(box, newcomer),
+        eta_ms=_eta_ms(box, newcomer, sum(prompt_tokens), forecasts),
         forecaster=Told(forecasts[0].version, forecasts[0].state),
     )
 
@@ -130,9 +132,11 @@ def _cost(box: Box, prompt_tokens: int, band: Band) -> Cost:
     return Cost(low, mid, high, rates.currency)
 
 
-def _eta_ms(box: Box, priority: int, prompt_tokens: int, forecasts: list[Forecast]) -> int | None:
+def _eta_ms(
+    box: Box, newcomer: prospects.Newcomer, prompt_tokens: int, forecasts: list[Forecast]
+) -> int | None:
     """Until its longest choice has ended."""
     longest = max(one.p50 for one in forecasts)
     takes = prospects.takes_s(box.supervisor.snapshot.stats, prompt_tokens, longest)
-    wait = prospects.wait_s(box, priority)
+    wait = prospects.wait_s(box, newcomer)
     return None if takes is None or wait is None else round(1000 * (wait + takes))

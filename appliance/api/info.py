@@ -17,6 +17,7 @@ from appliance.api.boarding import journal_low
 from appliance.api.box import Box, box_of
 from appliance.api.intake import default_sampling, served_names
 from appliance.api.replies import json_response
+from appliance.control.budgets import FALLBACKS
 from appliance.engine.messages import SlotState
 from appliance.errors import NotFound, Unavailable
 from appliance.forecast import encoder
@@ -68,8 +69,21 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
         "disk_free_bytes": free,
         "tls_days": box.tls.days_left(time.time()) if box.tls is not None else None,
         "board": {"state": box.board().state, "problem": box.board().problem},
+        "control": _control(box),
         "draining": box.admission.draining,
         "degraded": degraded(box),
+    }
+
+
+def _control(box: Box) -> dict[str, Any]:
+    """How the queue goes; a fallback keeps the box serving."""
+    steering, ticker = box.steering(), box.control().ticker
+    return {
+        "order": steering.order,
+        "fallback": steering.fallback,
+        "why": FALLBACKS.get(steering.fallback, ""),
+        "ticker": ticker.mode,
+        "tick_late_p99_ms": round(ticker.late_p99_s * 1e3, 3) if ticker.ticks else None,
     }
 
 
@@ -98,6 +112,10 @@ def degraded(box: Box) -> list[str]:
         reasons.append(f"board: {problem}")
     if problem := box.forecasts.degraded:
         reasons.append(f"forecast: {problem}")
+    if box.control().degraded:
+        reasons.append(f"control: {box.control().degraded}")
+    if box.steering().fallback == "broken":
+        reasons.append(f"control: {FALLBACKS['broken']}")
     return reasons
 
 

@@ -12,18 +12,21 @@ from starlette.requests import Request
 from appliance.accounts.fitting import allowed_tier
 from appliance.api.boarding import board
 from appliance.api.box import Box
+from appliance.api.contract import agreed_on, has_budget
 from appliance.api.flight import Flight
 from appliance.api.questions import questions_of
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
 from appliance.config import LimitsConfig, SamplingConfig
-from appliance.engine.messages import Sampling, Submit
+from appliance.engine.messages import Pool, Sampling, Submit
 from appliance.errors import BadRequest, ContextExceeded, Forbidden, NotFound
 from appliance.prepare.messages import Prepared
 
 ValueT = TypeVar("ValueT")
 
 PRIORITIES = {"priority": -1, "flex": 1}
+POOLS: dict[str, Pool] = {"flex": "b"}
+"""Of a service tier; all others are interactive: pool A."""
 SEEDS = 2**31 - 1
 """Seeds are folded to this many, so that seed + choice fits llama.cpp's 32 bits."""
 MAX_DEADLINE_MS = 86_400_000
@@ -214,8 +217,7 @@ async def embark(
     allowed = deadline_of(box, request, shape)
     deadline = None if allowed is None else trace.started + allowed
     tier = allowed_tier(trace.holder, terms.service_tier)
-    priority = PRIORITIES.get(tier, 0)
-    submits = submits_of(box, trace.key_id, shape, terms, prompts, deadline, priority)
+    submits = submits_of(box, trace.key_id, shape, terms, prompts, deadline, tier)
     texts = [prepared.text for prepared in prompts]
     return await board(
         box,
@@ -236,9 +238,9 @@ def submits_of(
     terms: Terms,
     prompts: Sequence[Prepared],
     deadline: float | None,
-    priority: int,
+    tier: str,
 ) -> list[Submit]:
-    """One submission per prompt, all with the request's terms."""
+    """One submission per prompt, all with the request's terms. `tier`: the one it may have."""
     sampling = sampling_of(box, shape, terms.logprobs)
     return [
         Submit(
@@ -253,12 +255,15 @@ def submits_of(
             stream=bool(shape.stream),
             cache_prompt=shape.cache_prompt is not False,
             progress=bool(shape.return_progress and shape.stream),
-            priority=priority,
+            priority=PRIORITIES.get(tier, 0),
+            pool=POOLS.get(tier, "a"),
             deadline=deadline,
             special=terms.special,
             exclusive=bool(shape.exclusive),
+            budget=agreed_on(shape, terms, budget(box, terms, len(prepared.prompt)), prepared),
             # An answer that never ends by itself runs to its limit: nothing is to be refined.
-            signals=bool(shape.return_signals) or (box.forecasts.enabled and not shape.ignore_eos),
+            signals=bool(shape.return_signals)
+            or (box.forecasts.enabled and not shape.ignore_eos and not has_budget(shape)),
         )
         for prepared in prompts
     ]

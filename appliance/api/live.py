@@ -1,16 +1,18 @@
 """The frame `live`: every number at a glance. Pure."""
 
 from appliance.api.sources import Sources
+from appliance.engine.messages import Stats
 from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Alarm, Live, Pool
 from appliance.observe.conditions import overloaded
+from appliance.snapshot import SteeringSnapshot
 
 
 def live_of(now: Sources) -> Live:
     """The frame of this moment."""
     engine, queue, speeds, slow = now.engine, now.queue, now.speeds, now.slow
-    stats, needed = engine.stats, engine.stats.kv_used - engine.stats.kv_cached
-    total = stats.kv_total or None
+    stats, ticker = engine.stats, now.control.ticker
+    pool_a, pool_b = pools_of(now.steering, stats)
     counted = [alarm for alarm in now.alarms if not alarm.snooze_ms]
     return Live(
         seq=now.seq,
@@ -33,7 +35,10 @@ def live_of(now: Sources) -> Live:
         waiting=queue.waiting,
         oldest_wait_ms=round(queue.oldest_wait_s * 1000, 1),
         last_eta_ms=_last_eta_ms(now),
-        kv_a_pct=round(100 * needed / total, 1) if total else None,
+        kv_a_pct=_share(pool_a),
+        kv_b_pct=_share(pool_b),
+        tick_late_p99_ms=round(ticker.late_p99_s * 1e3, 3) if ticker.ticks else None,
+        tick_overrun_pct=speeds.overrun_pct,
         prefix_hit_pct=_rounded(speeds.prefix_hit_pct),
         refused_min=speeds.refused_min,
         failed_min=speeds.failed_min,
@@ -49,6 +54,8 @@ def live_of(now: Sources) -> Live:
         forecaster=named(now.forecaster),
         forecast_state=forecast_state(now.forecaster),
         coverage_pct=_percent(now.forecaster.coverage),
+        queue_order=now.steering.order,
+        queue_fallback=now.steering.fallback,
         ledger_state=ledger_state(now),
         ledger_rows=now.ledger.rows if now.ledger.recording else None,
         chain_ok=now.chain_ok if now.ledger.recording else None,
@@ -61,12 +68,41 @@ def live_of(now: Sources) -> Live:
         alarms_2=sum(alarm.prio == 2 for alarm in counted),
         alarms_3=sum(alarm.prio == 3 for alarm in counted),
         alarm_top=counted[0].code if counted else "",
-        pool_a=Pool(
-            cap_tok=total, used_tok=needed if total else None, peak_tok=stats.tokens_max or None
-        ),
+        pool_a=pool_a,
+        pool_b=pool_b,
         evictions=stats.evictions,
         worst=worst_of(now.alarms),
     )
+
+
+def pools_of(steering: SteeringSnapshot, stats: Stats) -> tuple[Pool, Pool]:
+    """A and B; unknown before the engine has told how many cells there are."""
+    if not stats.kv_total:
+        return Pool(), Pool()
+    a_cap, b_cap = steering.parted(stats.kv_total)
+    a = Pool(
+        cap_tok=a_cap,
+        used_tok=stats.a_used,
+        reserved_tok=max(0, stats.a_peak - stats.a_used),
+        borrowed_tok=max(0, stats.a_used - a_cap),
+        peak_tok=stats.tokens_max or None,
+    )
+    b = Pool(
+        cap_tok=b_cap,
+        used_tok=stats.b_used,
+        reserved_tok=max(0, stats.b_peak - stats.b_used),
+        borrowed_tok=stats.borrowed,
+        peak_tok=None,
+    )
+    return a, b
+
+
+def _share(pool: Pool) -> float | None:
+    """In use, of the cells it has, borrowed ones included; None for a pool without any."""
+    if pool.cap_tok is None or pool.used_tok is None:
+        return None
+    has = pool.cap_tok + (pool.borrowed_tok or 0)
+    return round(100 * pool.used_tok / has, 1) if has else None
 
 
 def state_of(now: Sources) -> str:

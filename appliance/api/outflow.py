@@ -19,6 +19,14 @@ GOODBYE_S = 1.0
 """For the peer's part in closing, once all has left."""
 
 
+def _waiting_in(layer: asyncio.Transport) -> int:
+    """asyncio's TLS transport that was closed twice has lost what it would ask: nothing waits."""
+    try:
+        return layer.get_write_buffer_size()
+    except AttributeError:
+        return 0
+
+
 class Outflow:
     """The bytes that wait in `layers`, outermost first: the TLS transport and the one below it, or
     a plain transport alone."""
@@ -33,7 +41,7 @@ class Outflow:
     @property
     def waiting(self) -> int:
         """Bytes that have not reached the kernel."""
-        return sum(layer.get_write_buffer_size() for layer in self._layers)
+        return sum(map(_waiting_in, self._layers))
 
     def watch(self) -> None:
         """Something waits, or the connection is closing: look whether it moves."""

@@ -3,22 +3,25 @@
 The daemon's supervisor and admission fit these; so do the scripted ones of the tests.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from appliance.engine.messages import Event, Signals, Submit
+from appliance.board.orders import Outcome
+from appliance.engine.messages import Event, Expect, FirstLogits, Pool, Signals, Submit
 from appliance.ledger.books import Ledger as Recording
 from appliance.ledger.rows import Action, Archived, Conflict, Note, Payload, Replay, RequestRow
 from appliance.ledger.writer import LedgerSnapshot
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
 from appliance.ticket import Account
+from firmware_bridge.commands import Command, Refusal
+from firmware_bridge.update import Image
 
 
 class Ticket(Protocol):
     """One submitted request."""
 
-    on_signal: Callable[[Signals], None] | None
+    on_signal: Callable[[Signals | FirstLogits], None] | None
     """Hears what the model's own distribution tells; nobody else does."""
 
     @property
@@ -54,8 +57,23 @@ class Ticket(Protocol):
     ) -> None: ...
 
 
+class Orders(Protocol):
+    """What the engine is told beside requests."""
+
+    def expect(self, expect: Expect) -> None: ...
+
+    def reprioritise(self, ticket: Any, priority: int, pool: Pool) -> None: ...
+
+
 class Supervisor(Protocol):
     """The engine, from outside."""
+
+    @property
+    def orders(self) -> Orders: ...
+
+    def waiting(self) -> Sequence[Ticket]:
+        """Those that wait, in the order in which they will start as far as that is known."""
+        ...
 
     @property
     def snapshot(self) -> EngineSnapshot: ...
@@ -84,6 +102,17 @@ class Admission(Protocol):
         ...
 
     def drain(self, on: bool) -> None: ...
+
+
+class BoardKeeper(Protocol):
+    """What may be asked of the board; `board.service.BoardService` is the real one."""
+
+    def ask(self, command: Command) -> "Future[Outcome]": ...
+
+    def drive(self, name: str, value: float | None, seconds: float) -> "Future[Outcome] | None":
+        """None: there is no such output. Raises ValueError with the bounds of its values."""
+
+    def update(self, image: Image) -> Refusal | None: ...
 
 
 class Ledger(Recording, Protocol):

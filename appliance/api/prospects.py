@@ -3,6 +3,7 @@
 Estimates all of them; where the box has not generated a token yet there is no pace to tell from.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 from appliance.accounts.cost import NANO, Rates, cost_of
@@ -10,9 +11,10 @@ from appliance.accounts.pace import Pace
 from appliance.api.box import Box
 from appliance.api.ports import Ticket
 from appliance.config import CostConfig
-from appliance.engine.messages import Stats
+from appliance.engine.expectations import PROMPT_COST
+from appliance.engine.messages import Pool, Stats
 from appliance.eta import starts_in
-from appliance.outlook import Outlook
+from appliance.outlook import Band, Outlook
 
 
 @cache
@@ -62,32 +64,60 @@ def left_ms(stats: Stats, outlook: Outlook, ticket: Ticket) -> int | None:
     return round(1000 * each * max(outlook.left(choice) for choice in range(outlook.n)))
 
 
-def position(box: Box, priority: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A request that might come now."""
+
+    priority: int
+    pool: Pool
+    cost: float
+    """What it is expected to take, in generated tokens: `expected_cost`."""
+
+
+def expected_cost(prompt_tokens: int, answers: Band) -> float:
+    """What the queue goes by, nearly: the engine knows what of a prompt is cached, too."""
+    return PROMPT_COST * prompt_tokens + answers.mean
+
+
+def _before(box: Box, newcomer: Newcomer) -> list[Ticket]:
+    """Those that wait and would start before it, in their order: pool A before B, then by priority,
+    then whoever costs no more, or came first where there are no forecasts."""
+    by_cost = box.steering().order == "expected-cost"
+
+    def first(ticket: Ticket) -> bool:
+        submit, outlook = ticket.request, _outlook(box, ticket)
+        rank, mine = (submit.pool, submit.priority), (newcomer.pool, newcomer.priority)
+        if rank != mine:
+            return rank < mine
+        if not by_cost or outlook is None:
+            return True
+        return expected_cost(len(submit.prompt), outlook.first) <= newcomer.cost
+
+    return [ticket for ticket in box.supervisor.waiting() if first(ticket)]
+
+
+def position(box: Box, newcomer: Newcomer) -> int:
     """Requests that would start before one that came now."""
     queue = box.supervisor.queue
     places = box.config.engine.max_sequences
     if not queue.waiting and queue.running < places and not box.supervisor.snapshot.paused:
         return 0
-    waiting = (t for t in box.supervisor.tickets.values() if t.started_at is None)
-    return sum(1 for ticket in waiting if ticket.request.priority <= priority)
+    return len(_before(box, newcomer))
 
 
-def wait_s(box: Box, priority: int) -> float | None:
+def wait_s(box: Box, newcomer: Newcomer) -> float | None:
     """Seconds until a request that came now would start; None where that cannot be told."""
     stats = box.supervisor.snapshot.stats
     each = decode_s(stats)
     if box.supervisor.snapshot.paused:
         return None
-    tickets = sorted(box.supervisor.tickets.values(), key=lambda t: t.request.priority)
     running: list[float] = []
-    ahead: list[float] = []
-    for ticket in tickets:
-        outlook = _outlook(box, ticket)
-        if outlook is None:
-            continue
-        if ticket.started_at is not None:
+    for ticket in box.supervisor.tickets.values():
+        if (outlook := _outlook(box, ticket)) is not None and ticket.started_at is not None:
             running += [(each or 0.0) * outlook.left(c) for c in range(outlook.n)]
-        elif ticket.request.priority <= priority:
+    ahead: list[float] = []
+    for ticket in _before(box, newcomer):
+        if (outlook := _outlook(box, ticket)) is not None:
             takes = takes_s(stats, len(ticket.request.prompt), outlook.forecast.p50) or 0.0
             ahead += [takes] * outlook.n
     places = box.config.engine.max_sequences

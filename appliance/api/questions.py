@@ -18,14 +18,19 @@ def questions_of(
             turns=_turns(shape, prepared),
             prompt=submit.prompt,
             route="chat" if isinstance(shape, ChatRequest) else "completion",
-            max_tokens=submit.max_tokens,
+            max_tokens=_most(submit),
             temperature=submit.sampling.temperature,
             top_p=submit.sampling.top_p,
             format=_format(shape, prepared),
-            ignore_eos=submit.sampling.ignore_eos,
+            # With a budget, too, the length is not the model's own choice.
+            ignore_eos=submit.sampling.ignore_eos or submit.budget is not None,
         )
         for prepared, submit in zip(prompts, submits, strict=True)
     ]
+
+
+def _most(submit: Submit) -> int:
+    return submit.max_tokens if submit.budget is None else submit.budget.tokens
 
 
 def _turns(shape: Generation, prepared: Prepared) -> tuple[Turn, ...]:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 from appliance.api.answers import bounded
-from appliance.engine.messages import Counts, Sampling, TokenLogprob
+from appliance.engine.landing import LEAD
+from appliance.engine.messages import Budget, Counts, Sampling, TokenLogprob
 from appliance.ledger.books import Identity
 from appliance.ledger.rows import RequestRow
 
@@ -69,14 +70,27 @@ def replayed_sampling(sampling: Sampling, choice: int) -> Sampling:
     return msgspec.structs.replace(sampling, seed=seed, logprobs=ALTERNATIVES)
 
 
+def budget_of(row: RequestRow) -> Budget | None:
+    """What was agreed on of the answer's length."""
+    found = row.sampling.get("budget")
+    return None if found is None else msgspec.convert(found, Budget)
+
+
 def steps_of(
-    entries: Sequence[TokenLogprob], n_prompt: int, *, grammar_unknown: bool
+    entries: Sequence[TokenLogprob],
+    n_prompt: int,
+    *,
+    grammar_unknown: bool,
+    budget: Budget | None = None,
 ) -> list[Step]:
     """One per token of the answer. `grammar_unknown`: something that is not kept forbade tokens, so
-    that another pick proves nothing."""
-    otherwise = None if grammar_unknown else False
+    that another pick proves nothing; nor does one where the ending of a `budget` was tried."""
+    sure = 0 if grammar_unknown else len(entries)
+    if budget is not None:
+        sure = min(sure, budget.tokens - LEAD)
     return [
-        _step(n_prompt + place, entry, otherwise) for place, entry in enumerate(entries, start=1)
+        _step(n_prompt + place, entry, False if place <= sure else None)
+        for place, entry in enumerate(entries, start=1)
     ]
 
 
@@ -127,6 +141,7 @@ def facts_of(row: RequestRow, now: Identity, *, replay: Counts | None) -> dict[s
         "choices": row.n,
         "recovered": row.recovered,
         "grammar_unknown": grammar_unknown(row),
+        "budget": row.sampling.get("budget"),
         "same_build": row.build == now.build,
         "same_template": row.template_sha256 == now.template_sha256,
         "build_then": row.build,
@@ -140,6 +155,8 @@ def _reasons(facts: Mapping[str, Any]) -> list[str]:
     told = {
         "a grammar, schema or tools held the answer, and the ledger keeps only their hash: where "
         "the engine picks another token now, they may have forbidden it": facts["grammar_unknown"],
+        f"its budget: the end, from {LEAD} tokens before it on, was tried until it fitted, by draws"
+        " of its own": facts["budget"],
         f"up to {facts['parallel']} sequences shared a step with it": facts["parallel"] > 1,
         f"{facts['cached_tokens']} prompt tokens were reused, not computed": facts["cached_tokens"],
         f"{facts['choices']} choices shared one prompt": facts["choices"] > 1,

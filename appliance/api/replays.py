@@ -162,6 +162,7 @@ async def _forced(box: Box, job: Job) -> tuple[list[TokenLogprob], Counts | None
         cache_prompt=False,
         exclusive=box.config.limits.exclusive,
         forced=job.answer,
+        budget=reports.budget_of(job.found.row),
     )
     flight = await board(box, trace, [submit], [""], tier="default", allowed_s=None)
     entries: list[TokenLogprob] = []
@@ -185,7 +186,8 @@ def _report(
 ) -> Report:
     row = job.found.row
     unknown = reports.grammar_unknown(row)
-    steps = reports.steps_of(entries, len(job.prompt), grammar_unknown=unknown)
+    budget = reports.budget_of(row)
+    steps = reports.steps_of(entries, len(job.prompt), grammar_unknown=unknown, budget=budget)
     differing = [step.position for step in steps if step.equal is False]
     return Report(
         id=row.id,

@@ -15,8 +15,10 @@ from appliance.api import (
     audit,
     audit_replay,
     audit_view,
+    boardacts,
     calibration,
     console,
+    controlling,
     docs,
     events,
     forecasting,
@@ -29,11 +31,13 @@ from appliance.api import (
 from appliance.api.account_shapes import KeyRequest, LimitsRequest, RotateRequest, TenantRequest
 from appliance.api.audit_shapes import ReplayRequest, VerifyRequest
 from appliance.api.auth import Need
+from appliance.api.board_shapes import InhibitRequest, OutputRequest, UpdateRequest
 from appliance.api.calibration_shapes import CalibrationRequest
 from appliance.api.chat import chat_completions
 from appliance.api.chat_shapes import ChatRequest, RenderRequest
 from appliance.api.completions import completions
 from appliance.api.console_shapes import SnoozeRequest
+from appliance.api.control_shapes import PriorityRequest
 from appliance.api.embeddings import embeddings
 from appliance.api.native import completion
 from appliance.api.shapes import Shape
@@ -165,6 +169,11 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/admin/actions", history.actions, "admin", "What operators did", "Ledger"),
     Route("GET", "/admin/ledger", history.ledger, "admin", "How the ledger stands", "Ledger"),
     Route("DELETE", "/admin/requests/{id}", admin.cancel, "admin", "Cancel a request", "Admin"),
+    Route(
+        "POST", "/admin/requests/{id}/priority", controlling.reprioritise, "admin",
+        "Move a request", "Admin", body=PriorityRequest,
+    ),
+    Route("GET", "/admin/control", controlling.control, "admin", "Budgets and order", "Admin"),
     Route("GET", "/admin/cost", admin_cost.cost, "admin", "What requests cost", "Admin"),
     Route("POST", "/admin/drain", admin.drain, "admin", "Admit nothing new", "Admin"),
     Route("POST", "/admin/resume", admin.resume, "admin", "Admit again", "Admin"),
@@ -179,6 +188,18 @@ ROUTES: tuple[Route, ...] = (
         media="text/event-stream",
     ),
     Route("GET", "/admin/board", sensing.board, "admin", "The board and all sensors", "Console"),
+    Route(
+        "POST", "/admin/board/inhibit", boardacts.inhibit, "admin", "Inhibit the watchdog",
+        "Console", body=InhibitRequest,
+    ),
+    Route(
+        "POST", "/admin/board/outputs/{name}", boardacts.output, "admin", "Drive an output",
+        "Console", body=OutputRequest,
+    ),
+    Route(
+        "POST", "/admin/board/update", boardacts.update, "admin", "New firmware for the board",
+        "Console", body=UpdateRequest,
+    ),
     Route("GET", "/admin/whoami", console.whoami, "admin", "Who asks", "Console"),
     Route("GET", "/admin/past", console.past, "admin", "The last fifteen minutes", "Console"),
     Route("GET", "/admin/log", console.log_lines, "admin", "The newest log lines", "Console"),

@@ -21,9 +21,8 @@ def rows_of(box: Box, keys: Sequence[Key], now: float, wall: float) -> Rows:
     """The frame of this moment. `keys`: names and limits, which may be some seconds old."""
     tickets = list(box.supervisor.tickets.values())
     running = [ticket for ticket in tickets if ticket.started_at is not None]
-    waiting = [ticket for ticket in tickets if ticket.started_at is None]
+    waiting = list(box.supervisor.waiting())
     running.sort(key=lambda ticket: ticket.submitted_at)
-    waiting.sort(key=lambda ticket: (ticket.request.priority, ticket.submitted_at))
     slots = _slots(box)
     shown = [_row(box, ticket, slots.get(ticket.id, []), 0, now) for ticket in running]
     left = max(0, MOST_REQUESTS - len(shown))
@@ -53,7 +52,7 @@ def _row(box: Box, ticket: Ticket, slots: list[SlotState], place: int, now: floa
         tenant=who.tenant,
         scenario=who.scenario,
         state=_state(ticket, slots),
-        pool="A",
+        pool=submit.pool.upper(),
         tier=who.tier,
         pos=place,
         flags=_flags(submit),

@@ -109,7 +109,8 @@ class Generation(Shape):
     return_signals: bool | None = Field(
         None,
         description="Give with each choice what the model's own distribution told every 8 tokens: "
-        "`[tokens, eos_margin, entropy, logprob]`.",
+        "`[tokens, eos_margin, entropy, logprob]`; and with the first choice of a chat that does "
+        "not stream `first_logits`: what it told at the end of the prompt.",
     )
     deadline_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(
         None, description="Seconds the request may take, waiting included."
@@ -170,6 +171,17 @@ class Generation(Shape):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
 
+class BudgetShape(Shape):
+    """How long the answer shall become."""
+
+    tokens: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    mode: Literal["soft", "strict"] | None = Field(
+        None,
+        description="`strict`: always within 3 tokens, cut if need be. `soft` (the default): may "
+        "end outside where no natural end comes.",
+    )
+
+
 class OpenAiGeneration(Generation):
     """What OpenAI's two generating routes share besides."""
 
@@ -181,6 +193,11 @@ class OpenAiGeneration(Generation):
     )
     metadata: Metadata | None = Field(None, description="Given back in the answer.")
     store: Literal[False] | None = Field(None, description="Nothing is ever stored.")
+    budget: BudgetShape | None = Field(
+        None,
+        description="The answer ends within 3 tokens of so many, at the end of a sentence or line; "
+        "each choice tells how it came to that. Only with n = 1.",
+    )
     safety_identifier: Annotated[str, Field(max_length=512)] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 
 from appliance.accounts.keys import Key
 from appliance.board.snapshot import BoardSnapshot
+from appliance.control.correction import ControlSnapshot
 from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Alarm
 from appliance.ledger.writer import LedgerSnapshot
 from appliance.observe.readings import Reading
-from appliance.snapshot import EngineSnapshot, QueueSnapshot
+from appliance.snapshot import EngineSnapshot, QueueSnapshot, SteeringSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Speeds:
     refused_min: int = 0
     queue_full_min: int = 0
     failed_min: int = 0
+    overrun_pct: float | None = None
+    """Ticks of the control loop that were not done in time, of the last minute's."""
     ended_s: float = 0.0
     """Requests that end, per second."""
 
@@ -92,6 +95,8 @@ class Sources:
     kept: Kept
     speeds: Speeds
     measured: Measured = Measured()
+    steering: SteeringSnapshot = field(default_factory=SteeringSnapshot)
+    control: ControlSnapshot = field(default_factory=ControlSnapshot)
     board: BoardSnapshot = field(default_factory=BoardSnapshot)
     forecaster: ForecasterSnapshot = field(default_factory=ForecasterSnapshot)
     alarms: tuple[Alarm, ...] = ()

@@ -13,7 +13,13 @@ from appliance.config.load import sections, settings
 from appliance.config.show import toml
 from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Chain, Forecaster, Job, Model, Process, State, Step
-from appliance.observe.conditions import DISK_LOW, EXPORT_DAYS, TLS_DAYS
+from appliance.observe.conditions import (
+    DISK_LOW,
+    EXPORT_DAYS,
+    TICK_LATE_MS,
+    TICK_OVERRUN_PCT,
+    TLS_DAYS,
+)
 
 UNTOLD = frozenset({"tls.key", "ledger.redact"})
 """Settings that are nobody's business: where the private key lies, what must not be stored."""
@@ -104,6 +110,9 @@ def bands_of(config: Config, now: Sources) -> dict[str, Band]:
         "e2e_p99": (None, 30_000.0),  # where clients' own time-outs begin
         "waiting": (None, config.limits.queue_requests / 2),  # beyond it: OVERLOAD
         "kv_a": (None, 85.0),  # fuller, and requests wait for cells, not for steps
+        "kv_b": (None, 85.0),
+        "tick_late_p99": (None, TICK_LATE_MS),
+        "tick_overrun": (None, TICK_OVERRUN_PCT),
         "step": (None, 250.0),  # what ITL is made of
         "step_age": (None, config.engine.step_timeout_s * 500),  # half way to being killed
         "restarts_5min": (None, float(config.engine.restarts)),  # then the box gives up

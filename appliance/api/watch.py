@@ -65,6 +65,7 @@ class Watch:
         self._computed, self._cached = Meter(WINDOW_S, 0.5), Meter(WINDOW_S, 0.5)
         self._restarts = Meter(_RESTARTS_S, 0.5)
         self._energy, self._made = Meter(WINDOW_S, 0.5), Meter(WINDOW_S, 0.5)
+        self._ticks, self._overruns = Meter(WINDOW_S, 0.5), Meter(WINDOW_S, 0.5)
         self._speeds = Speeds()
         self._spread_at = 0.0
         self._slow = Slow()
@@ -125,6 +126,8 @@ class Watch:
             kept=self._kept,
             speeds=self._speeds,
             measured=self._measured(now),
+            steering=box.steering(),
+            control=box.control(),
             board=box.board(),
             forecaster=box.forecasts.snapshot,
             alarms=self._shown,
@@ -172,6 +175,9 @@ class Watch:
         self._restarts.see(engine.restarts, now)
         self._energy.see(self._box.sensors.meter.computing_uj, now)
         self._made.see(stats.predicted_tokens, now)
+        ticker = self._box.control().ticker
+        self._ticks.see(ticker.ticks + ticker.skipped, now)
+        self._overruns.see(ticker.overruns + ticker.skipped, now)
         fresh = now - self._spread_at >= _SPREAD_S
         if fresh:
             self._spread_at = now
@@ -187,6 +193,7 @@ class Watch:
             refused_min=pulse.refused.count(now),
             queue_full_min=pulse.queue_full.count(now),
             failed_min=pulse.failed.count(now),
+            overrun_pct=self._overrun_pct(),
             ended_s=pulse.ended.count(now) / span,
         )
 
@@ -202,6 +209,10 @@ class Watch:
             too_hot=sensors.too_hot(now),
             energy_from=sensors.energy_from() if self._box.config.sensors.enabled else "",
         )
+
+    def _overrun_pct(self) -> float | None:
+        ticks = self._ticks.gain()
+        return round(100 * self._overruns.gain() / ticks, 3) if ticks else None
 
     def _hits(self) -> float | None:
         cached = self._cached.gain()

@@ -6,18 +6,20 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from appliance.commands.chained import operator
 from appliance.commands.requests import NotDone
 
 _TIMEOUT_S = 60.0
 _MOST = 1 << 20
 
 
-def ask(url: str, body: dict[str, Any], key: str, cacert: str | None) -> dict[str, Any]:
-    """What the box answers to a POST. Raises NotDone."""
-    headers = {"Content-Type": "application/json"}
+def ask(url: str, body: dict[str, Any] | None, key: str, cacert: str | None) -> dict[str, Any]:
+    """What the box answers to a POST, or to a GET where there is no body. Raises NotDone."""
+    headers = {"Content-Type": "application/json", "X-Operator": _operator()}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers)
     context = ssl.create_default_context(cafile=cacert) if url.startswith("https:") else None
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
@@ -27,6 +29,11 @@ def ask(url: str, body: dict[str, Any], key: str, cacert: str | None) -> dict[st
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NotDone(f"the box does not answer at {url}: {reason}. Give --url") from None
+
+
+def _operator() -> str:
+    """As headers carry it: UTF-8 in the guise of Latin-1."""
+    return operator().encode("utf-8", "replace").decode("latin-1")
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from appliance.config.address import WILDCARDS, is_loopback
 from appliance.config.board import BoardConfig
+from appliance.config.control import ControlConfig
 from appliance.config.cost import CostConfig
 from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
@@ -29,6 +30,7 @@ __all__ = [
     "BoardConfig",
     "Config",
     "ConfigError",
+    "ControlConfig",
     "CostConfig",
     "EngineConfig",
     "Entry",

@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from appliance.config.control import faults
 from appliance.config.sections import Config, default_state_dir
 from appliance.config.setting import about
 from appliance.config.values import BadValue, Slot, parse_text
@@ -244,6 +245,8 @@ def _cross_checks(config: Config) -> Iterator[str]:
             "limits.prepare_s: it is shorter than limits.template_s or limits.grammar_compile_s, "
             "which it includes"
         )
+    if problem := faults(config.control.batch_share, engine.context):
+        yield f"control.batch_share: {problem}"
     cost = config.cost
     if not cost.currency:
         yield "cost.currency: it is empty; name one such as `EUR`, or leave the line out for USD"

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from appliance.config.board import BoardConfig
+from appliance.config.control import ControlConfig
 from appliance.config.cost import CostConfig
 from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
@@ -367,5 +368,6 @@ class Config:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     sensors: SensorsConfig = field(default_factory=SensorsConfig)
     forecast: ForecastConfig = field(default_factory=ForecastConfig)
+    control: ControlConfig = field(default_factory=ControlConfig)
     board: BoardConfig = field(default_factory=BoardConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

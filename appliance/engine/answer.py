@@ -9,7 +9,15 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
 from appliance.engine.detokenize import TextStream
-from appliance.engine.messages import SIGNAL_TOKENS, Delta, Event, Finished, Signals, TokenLogprob
+from appliance.engine.messages import (
+    SIGNAL_TOKENS,
+    Delta,
+    Event,
+    Finished,
+    Landing,
+    Signals,
+    TokenLogprob,
+)
 from appliance.engine.rows import Spread
 from appliance.engine.sampling import Sampler, make_constraint
 from appliance.engine.sequence import End, Sequence
@@ -33,9 +41,11 @@ class Answer:
         "_untold_logprobs",
         "_untold_text",
         "_vocab",
+        "landing",
         "sequence",
         "signalled",
         "streamed",
+        "undone",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +56,10 @@ class Answer:
         self.sequence = sequence
         self.streamed = request.stream
         self.signalled = request.signals
+        self.landing: Landing = ""
+        self.undone = -1
+        """So many of the sequence's tokens stayed what they were when the others were taken back
+        or replaced; -1: all did. Whoever rewinds the cache sets it back."""
         self._vocab = vocab
         self._special = request.special
         self._ends = frozenset[int]() if request.sampling.ignore_eos else vocab.eogs
@@ -111,10 +125,22 @@ class Answer:
         self._untold_text.append(self._text.feed(self._vocab.piece(token, self._special)).text)
         return End("length", "limit") if last or len(sequence.tokens) >= n_ctx else None
 
+    def bar(self, tokens: frozenset[int]) -> None:
+        """These cannot be picked: for the replay of an answer that could not."""
+        self._sampler.bar(tokens)
+
+    @property
+    def settled(self) -> int:
+        """So many of the sequence's tokens, prompt included, will stay."""
+        return len(self.sequence.tokens)
+
+    def give_up(self) -> None:
+        """It ends from outside: what was not settled is dropped, see `undone`."""
+
     def delta(self) -> Delta | None:
         """What is new since the last delta, if anything is."""
         sequence, text = self.sequence, "".join(self._untold_text)
-        ids = tuple(sequence.tokens[self._told :])
+        ids = tuple(sequence.tokens[self._told : self.settled])
         if not ids and not text:
             return None
         logprobs: tuple[TokenLogprob, ...] = ()
@@ -161,6 +187,7 @@ class Answer:
             end.stop_word,
             sequence.counts(now),
             end.message or self._refusal(),
+            self.landing,
         )
         return [finished] if delta is None else [delta, finished]
 

@@ -5,6 +5,7 @@ end three tokens later; what could still become either is held back until it is 
 """
 
 from codecs import utf_8_decode
+from typing import Self
 
 import msgspec
 
@@ -32,6 +33,12 @@ class TextStream:
         self._held = ""
         self._starts: list[int] = []
         """Where in `_held` the text of each token begins, of those that show nothing so far."""
+
+    def copy(self) -> Self:
+        """An independent one at the same place."""
+        twin = type(self)(self._stop)
+        twin._partial, twin._held, twin._starts = self._partial, self._held, list(self._starts)
+        return twin
 
     def feed(self, piece: bytes) -> Fed:
         """Takes the bytes of the next token."""

@@ -2,6 +2,7 @@
 
 from appliance.engine.drafts import Drafter, Lookup
 from appliance.engine.kv import KvPool
+from appliance.engine.landing import LEAD
 from appliance.engine.plan import Chunk
 from appliance.engine.sequence import Sequence
 
@@ -56,15 +57,18 @@ class Drafting:
         request = sequence.request
         if request.exclusive or request.forced:
             return 0
+        straight = request.max_tokens
+        if request.budget is not None:  # what is tried and taken back is never drafted
+            straight = min(straight, request.budget.tokens - LEAD)
         return min(
             self._drafter.limit,
-            request.max_tokens - sequence.generated - 1,
+            straight - sequence.generated - 1,
             self._pool.free,
             self._pool.total - len(sequence.tokens),
         )
 
     def _drafted(self, chunk: Chunk, draft: tuple[int, ...]) -> Chunk:
         sequence, tokens = chunk.sequence, chunk.tokens + draft
-        sequence.cells += self._pool.take(len(draft))
+        sequence.cells += self._pool.take(len(draft), batch=sequence.batch)
         sequence.exclusive = False
         return Chunk(sequence, chunk.start, tokens, len(tokens), draft)

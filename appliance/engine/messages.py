@@ -16,12 +16,20 @@ MAX_FRAME = 64 * 1024 * 1024
 
 SIGNAL_TOKENS = 8
 """Generated tokens from one `Signals` to the next."""
+FIRST_LOGITS = 128
+"""Logits that `FirstLogits` tells: about as many random views of the model's state."""
 
 _LENGTH = struct.Struct("<I")
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 StopType = Literal["none", "eos", "word", "limit"]
 RequestState = Literal["waiting", "prefill", "decode"]
+Landing = Literal["", "natural", "steered", "forced", "closed", "gave_way"]
+"""How an answer with a budget ended (docs/contract.md); empty without one, or where it failed."""
+Pool = Literal["a", "b"]
+"""a: interactive; b: batch."""
+Policy = Literal["fcfs", "expected-cost", "shuffled"]
+Admission = Literal["peak", "reserve", "fill"]
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,6 +52,13 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     logprobs: int = -1
     """-1: none. k >= 0: the sampled token's log-probability and the k likeliest alternatives,
     taken from the model's own distribution before temperature and truncation."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Where the answer is to end: within 3 tokens of `tokens`, EOS counted."""
+
+    tokens: int
+    mode: Literal["soft", "strict"] = "soft"
 
 
 class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
@@ -81,7 +96,56 @@ class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
     """Replay: these tokens are appended whatever is sampled; the log-probabilities tell what the
     engine would have picked."""
     signals: bool = True
-    """Send `Signals` every `SIGNAL_TOKENS` tokens of each choice."""
+    """Send `FirstLogits` once, and `Signals` every `SIGNAL_TOKENS` tokens of each choice."""
+    budget: Budget | None = None
+    """Only with n = 1 and without `ignore_eos`; at most `max_tokens`. With `forced`: that of the
+    answer which is replayed."""
+    pool: Pool = "a"
+    """Whose share of the cells it may use, and whose turn it waits for."""
+
+
+class Expect(msgspec.Struct, frozen=True, tag="expect"):
+    """How long each choice of a request may become; replaces what was known of it."""
+
+    id: str
+    """Of a request; empty in `Steer`, where it stands for all that have no such table."""
+    tokens: tuple[int, ...]
+    """Lengths, ascending."""
+    survival: tuple[float, ...]
+    """P(a choice becomes longer than tokens[i]), falling. Without `max_tokens`, which the engine
+    applies. A table that is none (NaN, rising, of another size) counts as not sent."""
+
+
+class Steer(msgspec.Struct, frozen=True, tag="steer"):
+    """How the queue is ordered, who is let in and how the cells are parted; replaces the former."""
+
+    policy: Policy = "fcfs"
+    admission: Admission = "peak"
+    """peak: the predicted peak must fit; reserve: the sum of all `max_tokens` must; fill: start
+    while less than `FILL` of the pool is in use (the last two are there to be compared with)."""
+    forecast: bool = False
+    """False: there is no predictor, or it is out of calibration: order of arrival, and `expected`
+    for all."""
+    tau: float = 0.6
+    """The quantile of what a sequence still generates that the predicted peak counts with."""
+    b_cells: int = 0
+    """Cells of pool B; A has the others, `A_LEAST` of them at least."""
+    ageing: float = 0.3
+    """Cost, in tokens, forgiven for each token that a running sequence makes meanwhile."""
+    max_wait_s: float = 120.0
+    """Whoever waits longer goes first."""
+    fairness: bool = True
+    """Whether a key that had more than others goes after them."""
+    expected: Expect = Expect("", (), ())
+    """For requests without a table of their own. Empty: they count with `max_tokens`."""
+
+
+class Reprioritise(msgspec.Struct, frozen=True, tag="reprioritise"):
+    """Moves a request that waits or runs to another priority and pool."""
+
+    id: str
+    priority: int
+    pool: Pool
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -137,7 +201,7 @@ class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
     """Where the token journal goes; empty: none is kept (self-tests)."""
 
 
-Command = Submit | Cancel | Ping | Pause | Slow | Shutdown | Load
+Command = Submit | Expect | Steer | Reprioritise | Cancel | Ping | Pause | Slow | Shutdown | Load
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -196,6 +260,16 @@ class Signals(msgspec.Struct, frozen=True, array_like=True, tag="signals"):
     """Nats, of this token in that distribution."""
 
 
+class FirstLogits(msgspec.Struct, frozen=True, array_like=True, tag="first"):
+    """What the model's own distribution tells at the end of the prompt, once a request with
+    `signals` on; it goes out with the step that made the first token."""
+
+    id: str
+    values: bytes
+    """float32, little-endian: the raw logits of `FIRST_LOGITS` tokens spread evenly over the
+    vocabulary, the first and the last among them, less the largest of all; nats."""
+
+
 class Counts(msgspec.Struct, frozen=True, array_like=True):
     """What one choice cost, exact to the token."""
 
@@ -225,6 +299,9 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
     """Monotonic seconds, like the next two; 0.0: never."""
     first_token: float = 0.0
     ended: float = 0.0
+    computed_tokens: int = 0
+    """With a budget: every token sampled, those included that were tried as an ending and not
+    delivered. Else 0."""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
@@ -236,6 +313,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
     counts: Counts
     message: str = ""
     """Why, when `reason` is error."""
+    landing: Landing = ""
 
 
 class Stats(msgspec.Struct, frozen=True, array_like=True):
@@ -270,6 +348,24 @@ class Stats(msgspec.Struct, frozen=True, array_like=True):
     """Records in the token journal since the engine started."""
     journal_room: int = 0
     """Records that still fit when the disk takes nothing more."""
+    a_used: int = 0
+    """Cells that running sequences of pool A hold; what they share is counted once."""
+    a_peak: int = 0
+    """The most cells that they are expected to hold before they end."""
+    b_used: int = 0
+    b_peak: int = 0
+    borrowed: int = 0
+    """Cells that pool B holds beyond its own."""
+    overflows: int = 0
+    """Times that the cells ran out although the predicted peak of all that ran had fitted."""
+    b_evictions: int = 0
+    """Running sequences of pool B that gave up their cells."""
+    saved: int = 0
+    """Sequences whose state was kept in memory when they gave up their cells."""
+    restored: int = 0
+    """Saved states that were put back instead of being computed again."""
+    wait_max_s: float = 0.0
+    """How long the sequence that has waited longest waits now."""
 
 
 class SlotState(msgspec.Struct, frozen=True, array_like=True):
@@ -285,6 +381,7 @@ class SlotState(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int
     generated: int
     max_tokens: int
+    pool: Pool = "a"
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):
@@ -329,7 +426,7 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     message: str
 
 
-Event = Started | Prefill | Delta | Signals | Finished
+Event = Started | Prefill | Delta | Signals | FirstLogits | Finished
 Report = Batch | Pong | Ready | Fatal
 
 _encoder = msgspec.msgpack.Encoder()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from appliance.engine.sequence import Sequence
+from appliance.engine.sequence import SavedState, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,24 @@ class Clear:
     """Forget everything and zero the cells before the step: as if the engine had just started."""
 
 
-Move = Copy | Remove | Clear
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Copy what sequence `seq_id` holds to memory, before a `Remove` that follows."""
+
+    seq_id: int
+    state: SavedState
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Put a saved state back, as sequence `seq_id`, which holds nothing. If the cache has no place
+    for it, `state.restored` stays false and the sequence goes on holding nothing."""
+
+    seq_id: int
+    state: SavedState
+
+
+Move = Copy | Remove | Clear | Save | Restore
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):

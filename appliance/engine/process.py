@@ -22,7 +22,9 @@ from pathlib import Path
 import setproctitle
 from llguidance import LLTokenizer
 
+from appliance.engine.drafts import Drafter
 from appliance.engine.journal import Journal, NoJournal
+from appliance.engine.landings import make_ready
 from appliance.engine.messages import (
     Command,
     Fatal,
@@ -35,7 +37,7 @@ from appliance.engine.messages import (
     frame,
 )
 from appliance.engine.rows import Reader
-from appliance.engine.runner import EngineError, Runner
+from appliance.engine.runner import PROBE_TOKENS, EngineError, Runner
 from appliance.engine.scheduler import Limits, Scheduler
 from appliance.engine.step import Engine
 from appliance.logformat import to_stderr
@@ -47,7 +49,7 @@ _READ_BYTES = 1 << 20
 MOST_REST_S = 0.25
 """A hot engine rests as long as it worked, and is still there for its pings."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("appliance.engine")  # as a process it is __main__
 
 
 class Closed(Exception):
@@ -114,6 +116,7 @@ def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner
     )
     for n_tokens, ms in runner.probe():
         scheduler.drafter.observe_step(n_tokens, ms)
+    scheduler.cache.keeping.costs = runner.probe_state(_prompt_token_ms(scheduler.drafter))
 
     @cache
     def lltokenizer() -> LLTokenizer:
@@ -121,8 +124,15 @@ def build(load: Load, publish: Callable[[Report], None]) -> tuple[Engine, Runner
 
     # Built now, not in the middle of others' answers.
     _ = runner.vocab.pieces, runner.vocab.hidden, runner.vocab.eogs, lltokenizer()
+    make_ready(runner.vocab)
     reader = Reader(runner.vocab.eogs, runner.library)
     return Engine(runner, scheduler, lltokenizer, publish, journal, reader=reader), runner
+
+
+def _prompt_token_ms(drafter: Drafter) -> float:
+    """Computing a token of a long prompt: half of what it takes in a small step."""
+    widest = PROBE_TOKENS[-1]
+    return drafter.step_ms(widest) / widest / 2
 
 
 def _journal(load: Load) -> Journal | NoJournal:
@@ -143,12 +153,12 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _configure_process(log_level: str) -> None:
+def _configure_process(log_level: str, log_fd: int | None) -> None:
     setproctitle.setproctitle(TITLE)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
-    to_stderr(log_level)
+    to_stderr(log_level, log_fd)
 
 
 def run(connection: socket.socket) -> int:
@@ -159,7 +169,10 @@ def run(connection: socket.socket) -> int:
         load = commands[0]
         assert isinstance(load, Load), "the first command must be Load"
         engine, runner = build(load, channel.send)
-        channel.send(runner.ready())
+        ready = runner.ready()
+        channel.send(ready)
+        facts = ready.n_ctx, ready.layers_offloaded
+        _log.info("the model is open: %d tokens of context, %d layers on a GPU", *facts)
         trim()
         gc.freeze()
         serve(channel, engine)
@@ -178,9 +191,10 @@ def run(connection: socket.socket) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="steelyard's inference child; not for people")
     parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--log-fd", type=int, help="a socket that log lines are told to as well")
     parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
-    _configure_process(arguments.log_level)
+    _configure_process(arguments.log_level, arguments.log_fd)
     code = run(socket.socket(fileno=arguments.fd))
     # llama.cpp's destructors have nothing left to do that the kernel does not do faster.
     sys.stderr.flush()

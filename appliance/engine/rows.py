@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.engine.messages import FIRST_LOGITS
+
 Logits = NDArray[np.float32]
 
 LEAST = np.float32(-87.0)
@@ -80,6 +82,16 @@ class Reader:
             return spread(row, highest)
         self._read_spread(_pointer(row), len(row), highest, self._spread)
         return Spread(*self._spread)
+
+
+def first_tokens(n_vocab: int) -> NDArray[np.int64]:
+    """Whose logits `messages.FirstLogits` tells."""
+    return np.linspace(0, n_vocab - 1, FIRST_LOGITS).astype(np.int64)
+
+
+def first_values(row: Logits, highest: float, tokens: NDArray[np.int64]) -> bytes:
+    """As `messages.FirstLogits.values`; `highest` is the row's."""
+    return (row[tokens] - np.float32(highest)).astype("<f4").tobytes()
 
 
 def read(logits: Logits, eogs: NDArray[np.int32]) -> Rows:

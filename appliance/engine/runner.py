@@ -14,8 +14,9 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.engine.keeping import Costs
 from appliance.engine.messages import Load, Ready
-from appliance.engine.plan import Chunk, Clear, Copy, Move
+from appliance.engine.plan import Chunk, Clear, Copy, Move, Restore, Save
 from appliance.engine.vocab import Vocab
 
 _log = logging.getLogger(__name__)
@@ -165,10 +166,31 @@ class Runner:
                 llama_cpp.llama_memory_seq_cp(
                     self._memory, step.source, step.target, 0, step.length
                 )
+            elif isinstance(step, Save):
+                step.state.data = self._state(step.seq_id)
+            elif isinstance(step, Restore):
+                step.state.restored = self._put_back(step.seq_id, step.state.data)
             elif not llama_cpp.llama_memory_seq_rm(self._memory, step.seq_id, step.start, -1):
                 raise EngineError(
                     f"the cache cannot forget sequence {step.seq_id} from {step.start}"
                 )
+
+    def _state(self, seq_id: int) -> bytearray | None:
+        """What the cache holds of a sequence; None if llama.cpp cannot tell."""
+        size = llama_cpp.llama_state_seq_get_size(self._context, seq_id)
+        data = bytearray(size)
+        buffer = (ctypes.c_uint8 * size).from_buffer(data)
+        read = llama_cpp.llama_state_seq_get_data(self._context, buffer, size, seq_id)
+        return data if size and read == size else None
+
+    def _put_back(self, seq_id: int, data: bytearray | None) -> bool:
+        """Whether the cache holds that again; if not, it holds nothing of the sequence."""
+        if data is None:
+            return False
+        size = len(data)
+        buffer = (ctypes.c_uint8 * size).from_buffer(data)
+        read = llama_cpp.llama_state_seq_set_data(self._context, buffer, size, seq_id)
+        return bool(read == size)
 
     def run(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """Decodes one step. Returns logits, shape (outputs, n_vocab), in the order of the chunks;
@@ -225,6 +247,22 @@ class Runner:
             timings.append((count, ms))
         llama_cpp.llama_memory_clear(self._memory, True)
         return timings
+
+    def probe_state(self, compute_ms: float) -> Costs | None:
+        """What it takes to take a state out and put it back, by doing so with `PROBE_TOKENS[-1]`
+        tokens; `compute_ms` is what computing a token takes. None where it cannot be done. Leaves
+        the cache empty."""
+        count = min(PROBE_TOKENS[-1], self._load.n_batch, self.n_ctx)
+        if llama_cpp.llama_decode(self._context, self._batch.probe(count)) != 0:
+            raise EngineError("the cache takes no tokens while it is empty")
+        llama_cpp.llama_synchronize(self._context)
+        began = time.perf_counter()
+        data = self._state(0)
+        llama_cpp.llama_memory_clear(self._memory, False)
+        worked = self._put_back(0, data)
+        ms = (time.perf_counter() - began) * 1e3
+        llama_cpp.llama_memory_clear(self._memory, True)
+        return Costs(-(-len(data) // count), ms / count, compute_ms) if data and worked else None
 
     def close(self) -> None:
         llama_cpp.llama_free(self._context)

@@ -8,6 +8,7 @@ temperature, distribution.
 import ctypes
 import math
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
@@ -22,6 +23,10 @@ from appliance.engine.messages import Sampling, Submit, TokenLogprob
 Logits = NDArray[np.float32]
 _MAX_SEED = 2**32 - 1
 """llama.cpp reads this seed as "pick one", so it is not used as a value."""
+RETRY_HEAT, RETRY_STEP = 0.7, 0.1
+"""The end of an answer is tried again at 0.8 at least, the next time at 0.9, and so on."""
+RETRY_SEEDS = 1_000_003
+"""From one try's seed to the next: choices of one request are 1 apart."""
 _COLD = 1e-5
 """Below this temperature the likeliest token is taken: dividing by less overflows float32."""
 
@@ -34,8 +39,8 @@ class Sampler:
     """The state of one choice: random numbers, penalties, grammar."""
 
     __slots__ = (
-        "_bias", "_bias_ids", "_biased", "_candidates", "_chain", "_constraint", "_likeliest",
-        "_logprobs", "constrained",
+        "_barred", "_barred_ids", "_bias", "_bias_ids", "_biased", "_candidates", "_chain",
+        "_choice", "_constraint", "_likeliest", "_logprobs", "_n_vocab", "_request", "constrained",
     )  # fmt: skip
 
     def __init__(
@@ -47,8 +52,11 @@ class Sampler:
         constraint: Constraint | None = None,
     ) -> None:
         sampling = request.sampling
+        self._request, self._choice, self._n_vocab = request, choice, n_vocab
         self._logprobs = sampling.logprobs
         self._constraint = constraint
+        self._barred = frozenset[int]()
+        self._barred_ids = np.empty(0, dtype=np.int64)
         self.constrained = constraint is not None
         """A grammar came with the request."""
         self._bias_ids, self._bias = _biases(sampling, eogs)
@@ -73,14 +81,46 @@ class Sampler:
         """The next token of this row, and its log-probability where asked for. `best`: the first
         place of the row's highest logit, where that is known to be a usable number. Raises
         SamplingError when the model or the grammar leaves no token."""
-        if best >= 0 and self._likeliest and best not in self._biased:
+        if best >= 0 and self._likeliest and best not in self._biased and best not in self._barred:
             return best, None
         token = self._choose(logits, best)
+        return token, self.accept(logits, token)
+
+    def choose(self, logits: Logits) -> int:
+        """The first half of `pick`: what would come next."""
+        return self._choose(logits)
+
+    def accept(self, logits: Logits, token: int) -> TokenLogprob | None:
+        """The second half: the answer goes on with this token."""
         if not self._accept(token):
             raise SamplingError("the grammar refused a token it had allowed")
+        return self.told(logits, token)
+
+    def told(self, logits: Logits, token: int) -> TokenLogprob | None:
+        """The token's log-probability in this row, where asked for."""
         if self._logprobs < 0:
-            return token, None
-        return token, log_probabilities(logits, token, self._logprobs)
+            return None
+        return log_probabilities(logits, token, self._logprobs)
+
+    def bar(self, tokens: frozenset[int]) -> None:
+        """From now on these cannot be picked, and only these, the request's own biases aside."""
+        self._barred = tokens
+        self._barred_ids = np.fromiter(tokens, dtype=np.int64, count=len(tokens))
+
+    def again(self, tokens: Sequence[int], turn: int) -> None:
+        """Goes on after `tokens`, prompt included, with other random numbers than before; the same
+        `turn` gives the same ones. Draws at `RETRY_HEAT` at least, or it would say the same, and
+        more widely turn by turn."""
+        self.close()
+        sampling = self._request.sampling
+        window = _penalty_window(self._request)
+        seed = (sampling.seed or 0) + RETRY_SEEDS * turn
+        heat = max(sampling.temperature, RETRY_HEAT + RETRY_STEP * turn)
+        drawn = replace(sampling, temperature=heat, seed=seed)
+        self._chain = _chain(drawn, self._choice, self._n_vocab, window)
+        self._likeliest = False
+        for token in tokens[-window:] if window else ():
+            llama_cpp.llama_sampler_accept(self._chain, token)
 
     def follow(self, logits: Logits, forced: int) -> tuple[TokenLogprob | None, bool]:
         """Picks as `pick` would, but goes on with `forced`. Tells what was picked, and whether the
@@ -111,7 +151,7 @@ class Sampler:
     def _choose(self, logits: Logits, best: int = -1) -> int:
         """Changes the random numbers' state, and nothing else of the sampler's; the row is the
         model's own, and stays so."""
-        if self._biased or self._constraint is not None:
+        if self._biased or self._barred or self._constraint is not None:
             logits, best = self._shaped(logits), -1
         if best < 0:
             best = int(logits.argmax())  # NaN counts as the highest
@@ -122,6 +162,7 @@ class Sampler:
         """A copy as the request's biases and its grammar make it."""
         shaped = logits.copy()
         shaped[self._bias_ids] += self._bias
+        shaped[self._barred_ids] = -np.inf
         if self._constraint is not None:
             self._constraint.mask(shaped)
         return shaped
@@ -131,6 +172,11 @@ class Sampler:
         if self._chain is not None:
             llama_cpp.llama_sampler_accept(self._chain, token)
         return self._constraint is None or self._constraint.accept(token)
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The grammar's state; only `accept` and `pick` change it."""
+        return self._constraint
 
     @property
     def complete(self) -> bool:

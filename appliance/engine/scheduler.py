@@ -1,29 +1,37 @@
 """Who computes what in the next step. Pure: no clock, no threads, no llama.cpp.
 
 Rules, in this order:
-1. Every decoding sequence gets its one token (and drafts, where they should pay).
-2. Prompts fill what is left of the step, in order of arrival, at most `prefill_tokens` while
-   others decode, so that a long prompt does not stall them.
-3. A waiting sequence starts when a place and the cells of its prompt are there. It reuses the
-   longest prefix that a resident sequence of its scope holds; if a sequence that is just being
-   prefilled will hold more of it, it waits for that instead of computing the same tokens twice.
-4. Cells run out: finished sequences kept for reuse go first, oldest first; then the sequence that
-   arrived last gives up its cells and computes them again later. None is ever cut short.
-5. An exclusive sequence starts in its turn once nothing runs, on an emptied cache; until it has
+1. Every decoding sequence of pool A gets its one token (and drafts, where they should pay).
+2. Prompts of A fill what is left of the step, in the order of the queue, at most `prefill_tokens`
+   while others decode, so that a long prompt does not stall them.
+3. Sequences of pool B do the same with what is left, if it is their turn (`turns`).
+4. A waiting sequence starts, in its order (`order`), when a place and the cells of its prompt are
+   there, and its pool takes it (`pools`); for one of A, B gives up places and borrowed cells. It
+   reuses the longest prefix that a resident sequence of its scope holds; if one that is just being
+   prefilled will hold more of it, it waits for that instead of computing the same twice (one of A
+   not for one of B).
+5. Cells run out: finished sequences kept for reuse go first, oldest first; then a running one gives
+   up its cells (`pressure`) and has them restored (`keeping`) or computed again later. None is ever
+   cut short.
+6. An exclusive sequence starts in its turn once nothing runs, on an emptied cache; until it has
    ended nothing else starts. While it waits for that, nothing behind it overtakes it.
 """
 
 from bisect import insort
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from appliance.engine.cache import Cache
 from appliance.engine.drafting import Drafting
 from appliance.engine.drafts import Drafter
-from appliance.engine.kv import KvPool
-from appliance.engine.messages import Submit
-from appliance.engine.plan import Chunk, Clear, Copy, Move, Plan, Remove
-from appliance.engine.prefix import PrefixTree
+from appliance.engine.expectations import Expectations
+from appliance.engine.gate import Gate
+from appliance.engine.messages import Expect, Pool, Steer, Submit
+from appliance.engine.order import Order, rank_of
+from appliance.engine.plan import Chunk, Plan
+from appliance.engine.pools import Pools, sane
+from appliance.engine.pressure import victim
 from appliance.engine.sequence import Sequence, State
+from appliance.engine.turns import Turns
 
 _PREFILL, _DECODE = State.PREFILL, State.DECODE
 
@@ -50,49 +58,89 @@ class Scheduler:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.pool = KvPool(limits.n_cells)
+        self.cache = Cache(limits.n_cells, limits.max_sequences, limits.cached_sequences)
+        self.pool = self.cache.pool
+        self.cached = self.cache.finished
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        """In the order of the queue, like `waiting`."""
-        self.cached: OrderedDict[int, Sequence] = OrderedDict()
-        """Finished sequences whose cells are kept, oldest first."""
+        """Pool A first, then by priority, then in order of arrival."""
         self.paused = False
         self.slowed = False
         """Computes a quarter of the tokens per step, and drafts nothing."""
         self.drafter = Drafter(limits.draft_tokens)
+        self.expectations = Expectations()
+        self.pools = Pools(self.pool, self.expectations)
+        self.order = Order(self.expectations)
+        self.overflows = 0
+        """Times that cells ran out although all that ran had been let in by predicted peak."""
+        self.batch_evictions = 0
+        self._turns = Turns(self.drafter)
+        self._gate = Gate(limits.max_sequences, self.cache, self.pools, self._turns)
         self._drafting = Drafting(self.drafter, self.pool)
-        self._trees: dict[str, PrefixTree] = {}
-        self._residents: dict[int, Sequence] = {}
-        # One for each that may run or be kept: a newcomer always finds one free.
-        self._ids = list(range(limits.max_sequences + limits.cached_sequences - 1, -1, -1))
         self._places = list(range(limits.max_sequences - 1, -1, -1))
-        self._order = 0
-        self._moves: list[Move] = []
+        self._now = 0.0
+        """Of the step that is planned."""
+        self._arrivals = 0
         self._preempted = 0
-        self._evicted = 0
 
     # -- the queue -------------------------------------------------------------------------------
 
     def add(self, request: Submit, now: float) -> list[Sequence]:
-        """Queues the choices of a request, in order of priority, then arrival."""
+        """Queues the choices of a request."""
         made = []
         for choice in range(request.n):
-            sequence = Sequence(request, choice, self._order, list(request.prompt))
+            sequence = Sequence(request, choice, self._arrivals, list(request.prompt))
             sequence.times.arrived = now
-            self._order += 1
+            self._arrivals += 1
+            self.order.arrives(sequence)
+            self._queue(sequence, now)
             made.append(sequence)
-        self.waiting.extend(made)
-        self.waiting.sort(key=_queue_order)
+        if request.pool == "a":
+            self._turns.seen(now)
         return made
+
+    def steer(self, steer: Steer) -> None:
+        """Other rules from now on, for those that wait as for those that come."""
+        steer = sane(steer)
+        self.expectations.steer(steer)
+        self.pools.steer(steer)
+        self.order.steer(steer, self.waiting)
+
+    def expect(self, sequence: Sequence, expect: Expect, now: float) -> None:
+        """What is known of the length of this sequence now."""
+        sequence.told, sequence.reach = expect, (-1, -1, 0)
+        if sequence.state is State.WAITING:
+            self.waiting.remove(sequence)
+            self._queue(sequence, now)
+
+    def reprioritise(self, sequence: Sequence, priority: int, pool: Pool, now: float) -> None:
+        """Moves it, whether it waits or runs, to another priority and pool."""
+        before = sequence.batch
+        self.order.moves(sequence, priority, pool)
+        if sequence.state is State.WAITING:
+            self.waiting.remove(sequence)
+            self._queue(sequence, now)
+        elif sequence in self.running:
+            self.running.sort(key=_running_order)
+            if sequence.batch != before:
+                self.pool.move(sequence.cells, to_batch=sequence.batch)
 
     def finish(self, sequence: Sequence) -> None:
         """Takes a sequence out, in whatever state. Its cells stay for reuse if it allows that."""
+        if sequence.state is State.FINISHED:
+            return
         if sequence.state is State.WAITING:
             self.waiting.remove(sequence)
-        elif sequence in self.running:
+            self.cache.keeping.drop(sequence)
+        else:
             self._leave(sequence)
-            self._retire(sequence)
+            self.cache.retire(sequence)
         sequence.state = State.FINISHED
+        self.order.leaves(sequence)
+
+    def _queue(self, sequence: Sequence, now: float) -> None:
+        self.order.place(sequence, now)
+        insort(self.waiting, sequence, key=rank_of)
 
     def _leave(self, sequence: Sequence) -> None:
         """It no longer runs; what it holds in the cache is for the caller to settle."""
@@ -101,78 +149,132 @@ class Scheduler:
         self._places.append(sequence.place)
         sequence.place = -1
 
-    def _retire(self, sequence: Sequence) -> None:
-        keep = _shares(sequence) and self.limits.cached_sequences > 0
-        if not keep or sequence.computed == 0:
-            self._drop(sequence)
-            return
-        self._index(sequence, tuple(sequence.tokens[: sequence.computed]))
-        self.pool.unpin(sequence.cells)
-        self.cached[sequence.seq_id] = sequence
-        while len(self.cached) > self.limits.cached_sequences:
-            self._evict()
-
     # -- the step --------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> Plan:
         """Plans the next step; an empty plan when there is nothing to do."""
-        chunks = self._decode_chunks()
+        self.order.turns += 1
+        self._now = now
+        self.cache.settle()
         started: list[Sequence] = []
+        chunks = self._decode_chunks(batch=False, most=self.limits.step_tokens - self._reserved)
         if self.waiting or len(chunks) < len(self.running):
-            self._fill_up(chunks, started, now)
+            self._fill_step(chunks, started, now)
         self._note_company(chunks)
         return self._plan(chunks, started)
 
     def _plan(self, chunks: list[Chunk], started: list[Sequence]) -> Plan:
-        moves, preempted, evicted = tuple(self._moves), self._preempted, self._evicted
+        cache = self.cache
+        moves, preempted, evicted = tuple(cache.moves), self._preempted, cache.evicted
         if moves:  # nothing is preempted or evicted without one
-            self._moves.clear()
-            self._preempted = self._evicted = 0
+            cache.moves.clear()
+            self._preempted = cache.evicted = 0
         return Plan(moves, tuple(chunks), tuple(started), preempted, evicted)
 
-    def _decode_chunks(self) -> list[Chunk]:
-        decoding = self._decoding()
+    def _decode_chunks(self, *, batch: bool, most: int) -> list[Chunk]:
+        """One token of each that decodes, and drafts as long as that makes fewer than `most`."""
+        decoding = self._decoding(batch)
         chunks = []
-        for sequence, cell in zip(decoding, self.pool.take(len(decoding)), strict=True):
+        for sequence, cell in zip(
+            decoding, self.pool.take(len(decoding), batch=batch), strict=True
+        ):
             sequence.cells.append(cell)
             chunks.append(Chunk(sequence, sequence.computed, (sequence.tokens[-1],), 1))
-        if self.limits.draft_tokens and not self.slowed:
+        if self.limits.draft_tokens and not self.slowed and most > 0:
             # They never displace anything, and leave half of the step to prompts that wait.
             prompts = self.waiting or len(chunks) < len(self.running)
-            self._drafting.add(chunks, self.limits.step_tokens // (2 if prompts else 1))
+            self._drafting.add(chunks, most // (2 if prompts else 1))
         return chunks
 
-    def _decoding(self) -> list[Sequence]:
+    def _decoding(self, batch: bool) -> list[Sequence]:
         """Those that get their token in this step; there is a cell for each of them."""
-        decoding = [s for s in self.running if s.state is _DECODE]
+        decoding = [s for s in self.running if s.state is _DECODE and s.batch is batch]
         if len(decoding) <= self.pool.free:
             return decoding
         kept: list[Sequence] = []
-        for sequence in decoding:  # the last of them may give way to the first
+        for sequence in decoding:  # some of them may give way to others
             if sequence.state is _DECODE and self._make_room(len(kept) + 1, sequence):
                 kept.append(sequence)
-        return kept
+        return [sequence for sequence in kept if sequence.state is _DECODE]
 
-    def _fill_up(self, chunks: list[Chunk], started: list[Sequence], now: float) -> None:
-        """Adds prompts to the step: of those that run, then of those that it starts."""
-        room = self._prefill_room(chunks)
-        for sequence in [s for s in self.running if s.state is _PREFILL]:
+    def _fill_step(self, chunks: list[Chunk], started: list[Sequence], now: float) -> None:
+        """Adds the prompts of pool A to the step, then what pool B may have of it."""
+        if self.waiting:
+            self.order.arrange(self.waiting, self.running, now)
+        self._gate.open(now, self.waiting)
+        room = self._prefill_room(chunks, self._reserved)
+        crowded = room <= 0 and not self._turns.due
+        if crowded:  # B alone would fill the step: it waits if A has prompts
+            room = self._prefill_room(chunks, 0)
+        left = self._prompts(chunks, started, room, batch=False)
+        if crowded and left < room:
+            self._turns.held()
+        elif self._has_batch:
+            self._fill_batch(chunks, started, left, now)
+
+    @property
+    def _has_batch(self) -> bool:
+        """Whether a request of pool B runs or waits; they come last in either list."""
+        return any(queue and queue[-1].batch for queue in (self.running, self.waiting))
+
+    @property
+    def _reserved(self) -> int:
+        """Tokens of the step that pool A leaves for those of pool B that run."""
+        if not self.running or not self.running[-1].batch:
+            return 0
+        return sum([sequence.batch for sequence in self.running])
+
+    def _fill_batch(
+        self, chunks: list[Chunk], started: list[Sequence], left: int, now: float
+    ) -> None:
+        """`left`: the prompt tokens for which pool A left room."""
+        before = sum([len(chunk.tokens) for chunk in chunks])
+        if chunks:
+            self._turns.seen(now)
+        if not self._turns.allows(before, self._pressed(chunks)):
+            return
+        most = 0 if chunks else self.limits.step_tokens
+        chunks += self._decode_chunks(batch=True, most=most)
+        # Those whose prompt is being read have a token each, however many A's prompts took.
+        least = sum([s.batch and s.state is _PREFILL for s in self.running])
+        room = min(max(left, least), self._prefill_room(chunks, 0))
+        self._prompts(chunks, started, self._turns.piece(room, now), batch=True)
+        if before:
+            self._turns.took(before, sum([len(chunk.tokens) for chunk in chunks]) - before)
+
+    def _pressed(self, chunks: list[Chunk]) -> bool:
+        """Whether pool A, of which these are, needs the step for itself: for prompts, because some
+        of it wait, or because it fills a quarter of the places."""
+        prompts = any(chunk.sequence.state is _PREFILL for chunk in chunks)
+        waits = bool(self.waiting) and not self.waiting[0].batch
+        return prompts or waits or len(chunks) > max(self.limits.max_sequences // 4, 1)
+
+    def _prompts(
+        self, chunks: list[Chunk], started: list[Sequence], room: int, *, batch: bool
+    ) -> int:
+        """Adds prompts of a pool: of those that run, then of those that it starts. Returns the
+        room that is left."""
+        for sequence in [s for s in self.running if s.state is _PREFILL and s.batch is batch]:
             room = self._prefill_chunk(sequence, room, chunks)
         while room > 0 and not self.paused:
-            newcomer = self._start_next(now)
+            newcomer = self._start_next(batch)
             if newcomer is None:
                 break
             started.append(newcomer)
-            room = self._prefill_chunk(newcomer, room, chunks)
+            if newcomer.saved is None:
+                room = self._prefill_chunk(newcomer, room, chunks)
+        return room
 
-    def _prefill_room(self, chunks: list[Chunk]) -> int:
-        used = sum(len(chunk.tokens) for chunk in chunks)
+    def _prefill_room(self, chunks: list[Chunk], reserved: int) -> int:
+        used = sum(len(chunk.tokens) for chunk in chunks) + reserved
         share = SLOWED if self.slowed else 1
         room = self.limits.step_tokens // share - used
         return min(room, self.limits.prefill_tokens // share) if chunks else room
 
     def _prefill_chunk(self, sequence: Sequence, room: int, chunks: list[Chunk]) -> int:
         """Adds the next piece of a prompt; returns the room that is left."""
+        if sequence.request.exclusive:  # in the same pieces, whatever the machine does
+            room = self.limits.step_tokens
         count = min(room, sequence.pending)
         if count <= 0 or sequence.state is not _PREFILL:
             return room
@@ -181,7 +283,7 @@ class Scheduler:
         if not stays:
             return room
         start = sequence.computed
-        sequence.cells += self.pool.take(count)
+        sequence.cells += self.pool.take(count, batch=sequence.batch)
         tokens = tuple(sequence.tokens[start : start + count])
         chunks.append(Chunk(sequence, start, tokens, int(count == sequence.pending)))
         return room - count
@@ -192,16 +294,11 @@ class Scheduler:
         sequence.computed = chunk.start + len(chunk.tokens)
         if sequence.state is _PREFILL and sequence.pending == 0:
             sequence.state = _DECODE
-            if _shares(sequence):
-                self._index(sequence, tuple(sequence.tokens[: sequence.computed]))
+            self.cache.computed(sequence)
 
     def rewind(self, sequence: Sequence, length: int) -> None:
         """Keeps only the first `length` computed tokens (the rest was a draft that failed)."""
-        if length < sequence.computed:
-            self.pool.release(sequence.cells[length:])
-            del sequence.cells[length:]
-            sequence.computed = length
-            self._moves.append(Remove(sequence.seq_id, length))
+        self.cache.rewind(sequence, length)
 
     def observe_draft(self, sequence: Sequence, proposed: int, accepted: int) -> None:
         """How a proposal fared; feeds what is proposed next."""
@@ -209,81 +306,44 @@ class Scheduler:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_next(self, now: float) -> Sequence | None:
-        if len(self.running) >= self.limits.max_sequences:
-            return None
-        if any(sequence.request.exclusive for sequence in self.running):
+    def _start_next(self, batch: bool) -> Sequence | None:
+        """Starts the next that can of a pool. Those of A wait in front of those of B."""
+        if (batch and self._gate.blocked) or any(s.request.exclusive for s in self.running):
             return None
         for sequence in self.waiting:
+            if sequence.batch is not batch:
+                if batch:
+                    continue
+                return None
             if sequence.request.exclusive and self.running:
+                if not batch and self.running[0].batch:
+                    self._preempt(self.running[-1])
+                    return self._start_next(batch)
+                self._gate.blocked = True
                 return None
-            source, length, promised = self._reusable(sequence)
-            if promised - length >= WORTH_WAITING:
+            source, length, promised = self.cache.reusable(sequence)
+            if promised - length >= WORTH_WAITING and (batch or not (source and source.batch)):
                 continue
-            if not self._fits(sequence, source, length):
+            if not self._gate.takes(sequence, source, length, self.running):
                 return None
+            if self._gate.needs_more(sequence, source, length, self.running):
+                self._preempt(victim(self.running))
+                return self._start_next(batch)
             self.waiting.remove(sequence)
-            self._start(sequence, source, length, now)
+            self._start(sequence, source, length)
             return sequence
         return None
 
-    def _reusable(self, sequence: Sequence) -> tuple[Sequence | None, int, int]:
-        """The best resident to copy from, how much it holds now, and how much it will hold once
-        its own prompt is computed."""
-        tree = self._trees.get(sequence.request.scope)
-        if tree is None or not _shares(sequence):
-            return None, 0, 0
-        holders, matched = tree.match(tuple(sequence.tokens))
-        most = min(matched, len(sequence.tokens) - 1)
-        residents = [self._residents[holder] for holder in holders]
-        if not residents or most == 0:
-            return None, 0, 0
-        best = max(residents, key=lambda s: (min(s.computed, most), s.state is State.FINISHED))
-        return best, min(best.computed, most), most
-
-    def _fits(self, sequence: Sequence, source: Sequence | None, length: int) -> bool:
-        """Whether its prompt (and one token) finds cells without displacing a running sequence."""
-        need = len(sequence.tokens) + 1 - length
-        kept = self.pool.unpinned(source.cells[:length]) if source is not None else 0
-        return need + kept <= self.pool.total - self.pool.pinned
-
-    def _start(self, sequence: Sequence, source: Sequence | None, length: int, now: float) -> None:
-        if sequence.request.exclusive:
-            self._clear()
-        if source is not None and length > 0:
-            self._reuse(sequence, source, length)
-        else:
-            sequence.seq_id = self._ids.pop()
+    def _start(self, sequence: Sequence, source: Sequence | None, length: int) -> None:
+        self.cache.enter(sequence, source, length)
         if sequence.times.started == 0.0:
-            sequence.times.started = now
+            sequence.times.started = self._now
             sequence.cached_tokens = length
             sequence.exclusive = self.pool.used == 0
         sequence.state = _PREFILL
-        self._residents[sequence.seq_id] = sequence
         sequence.place = self._places.pop()
-        insort(self.running, sequence, key=_queue_order)
-        if _shares(sequence):
-            self._index(sequence, tuple(sequence.tokens))
-
-    def _reuse(self, sequence: Sequence, source: Sequence, length: int) -> None:
-        """Moves a finished sequence's cells over where nothing of it is lost, else shares them."""
-        whole = source.seq_id in self.cached and length >= source.computed - 1
-        if whole:
-            del self.cached[source.seq_id]
-            self._unindex(source)
-            sequence.seq_id, sequence.cells = source.seq_id, source.cells
-            source.seq_id, source.cells = -1, []
-            self.pool.pin(sequence.cells)
-            sequence.computed = len(sequence.cells)
-            self.rewind(sequence, length)
-            return
-        if source.seq_id in self.cached:
-            self.cached.move_to_end(source.seq_id)
-        sequence.seq_id = self._ids.pop()
-        sequence.cells = source.cells[:length]
-        self.pool.share(sequence.cells)
-        sequence.computed = length
-        self._moves.append(Copy(source.seq_id, sequence.seq_id, length))
+        insort(self.running, sequence, key=_running_order)
+        self.order.starts(sequence)
 
     # -- making room -----------------------------------------------------------------------------
 
@@ -291,56 +351,24 @@ class Scheduler:
         """Frees cells until `count` are there; false if `wanting` itself had to give way."""
         while self.pool.free < count:
             if self.cached:
-                self._evict()
+                self.cache.evict()
                 continue
-            youngest = self.running[-1]
-            self._preempt(youngest)
-            if youngest is wanting:
+            loser = victim(self.running)
+            self.overflows += self.pools.overflown(loser, self.running)
+            self._preempt(loser)
+            if loser is wanting:
                 return False
         return True
-
-    def _evict(self) -> None:
-        _, oldest = self.cached.popitem(last=False)
-        self._drop(oldest, pinned=False)
-        self._evicted += 1
-
-    def _clear(self) -> None:
-        """Empties the cache while nothing runs, so that llama.cpp places cells as at its start."""
-        while self.cached:
-            self._evict()
-        self._moves.append(Clear())
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the queue, tokens kept, cells given up."""
         self._leave(sequence)
-        self._drop(sequence)
+        self.cache.preempt(sequence)
         sequence.state = State.WAITING
-        insort(self.waiting, sequence, key=_queue_order)
+        sequence.evictions += 1
+        self._queue(sequence, self._now)
         self._preempted += 1
-
-    def _drop(self, sequence: Sequence, *, pinned: bool = True) -> None:
-        """The sequence leaves the cache: cells, id and place in the tree."""
-        self._unindex(sequence)
-        self.pool.release(sequence.cells, pinned=pinned)
-        sequence.cells = []
-        self._moves.append(Remove(sequence.seq_id))
-        self._residents.pop(sequence.seq_id, None)
-        self._ids.append(sequence.seq_id)
-        sequence.seq_id = -1
-        sequence.computed = 0
-
-    # -- the trees -------------------------------------------------------------------------------
-
-    def _index(self, sequence: Sequence, tokens: tuple[int, ...]) -> None:
-        self._unindex(sequence)
-        tree = self._trees.setdefault(sequence.request.scope, PrefixTree())
-        tree.insert(sequence.seq_id, tokens)
-        sequence.indexed = tokens
-
-    def _unindex(self, sequence: Sequence) -> None:
-        if sequence.indexed:
-            self._trees[sequence.request.scope].remove(sequence.seq_id, sequence.indexed)
-            sequence.indexed = ()
+        self.batch_evictions += sequence.batch
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -356,21 +384,9 @@ class Scheduler:
 
     def check(self) -> None:
         """Raises AssertionError unless every cell and every sequence id is accounted for."""
-        holders = [*self.running, *self.cached.values()]
-        self.pool.check([s.cells for s in self.running], [s.cells for s in self.cached.values()])
-        ids = [sequence.seq_id for sequence in holders]
-        assert sorted(ids + self._ids) == list(
-            range(self.limits.max_sequences + self.limits.cached_sequences)
-        ), "a sequence id is lost or held twice"
-        for sequence in holders:
-            assert len(sequence.cells) == sequence.computed, "cells and computed tokens differ"
+        self.cache.check(self.running)
         assert all(s.seq_id == -1 and not s.cells for s in self.waiting)
 
 
-def _queue_order(sequence: Sequence) -> tuple[int, int]:
-    return sequence.request.priority, sequence.order
-
-
-def _shares(sequence: Sequence) -> bool:
-    """Whether it may reuse cells of others and leave its own for them."""
-    return sequence.request.cache_prompt and not sequence.request.exclusive
+def _running_order(sequence: Sequence) -> tuple[bool, int, int]:
+    return sequence.batch, sequence.priority, sequence.order

@@ -8,7 +8,19 @@ A preempted sequence keeps its tokens and gives up its cells; it computes them a
 from dataclasses import dataclass, field
 from enum import Enum
 
-from appliance.engine.messages import Counts, FinishReason, RequestState, StopType, Submit
+from appliance.engine.expectation import Expectation
+from appliance.engine.messages import (
+    Counts,
+    Expect,
+    FinishReason,
+    Pool,
+    RequestState,
+    StopType,
+    Submit,
+)
+
+Rank = tuple[bool, bool, int, bool, bool, float, int]
+"""Place in the queue, smallest first; `order.Order` makes it."""
 
 
 class State(Enum):
@@ -29,6 +41,19 @@ class Timeline:
 
 
 @dataclass(slots=True, eq=False)
+class SavedState:
+    """What the cache held of a sequence that gave up its cells: its first `tokens` tokens."""
+
+    tokens: int
+    reserved: int
+    """Bytes set aside for it."""
+    data: bytearray | None = None
+    """Filled by the runner; None: it could not be read, or is not yet."""
+    restored: bool = False
+    """Set by the runner: the cache holds it again."""
+
+
+@dataclass(slots=True, eq=False)
 class Sequence:
     request: Submit
     choice: int
@@ -44,6 +69,8 @@ class Sequence:
     cached_tokens: int = 0
     """Prompt tokens reused at the first start."""
     hidden: int = 0
+    dropped: int = 0
+    """Tokens that were sampled and taken back: tries of an ending."""
     drafted: int = 0
     accepted: int = 0
     parallel: int = 0
@@ -57,9 +84,37 @@ class Sequence:
     indexed: tuple[int, ...] = ()
     """The tokens under which the prefix tree knows this sequence."""
     n_prompt: int = field(init=False)
+    pool: Pool = field(init=False)
+    priority: int = field(init=False)
+    batch: bool = field(init=False)
+    """Treated as one of pool B: it is of it, and was not promoted."""
+    rank: Rank = field(init=False)
+    """Meant for while it waits."""
+    arrived_turn: int = 0
+    """Steps that the engine had planned when it came."""
+    charged: float = 0.0
+    """What its key was charged for it when it started."""
+    told: Expect | None = None
+    """The newest table of its length, not read yet."""
+    table: Expectation | None = None
+    reach: tuple[int, int, int] = (-1, -1, 0)
+    """What `expectations.Expectations` worked out last."""
+    score: float | None = None
+    """What `order.Order` worked out last; None: it is to be worked out anew."""
+    bold: bool = False
+    """It was let in because nothing else ran, though it may need more than there is."""
+    evictions: int = 0
+    """Times it gave up its cells (or its place) to others."""
+    saved: SavedState | None = None
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.request.prompt)
+        self.assign(self.request.priority, self.request.pool)
+        self.rank = (True, self.batch, self.priority, False, True, 0.0, self.order)
+
+    def assign(self, priority: int, pool: Pool) -> None:
+        """Its pool, and its priority within that; lower runs first."""
+        self.priority, self.pool, self.batch = priority, pool, pool == "b"
 
     @property
     def generated(self) -> int:
@@ -101,6 +156,7 @@ class Sequence:
             started=times.started,
             first_token=times.first_token,
             ended=end,
+            computed_tokens=self.generated + self.dropped if self.request.budget else 0,
         )
 
 

@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 from llguidance import LLTokenizer
@@ -17,56 +16,36 @@ from numpy.typing import NDArray
 from appliance.engine.answer import Answer
 from appliance.engine.constrain import ConstraintError
 from appliance.engine.journal import REASONS, Kind
+from appliance.engine.landings import answer_for
 from appliance.engine.messages import (
     Batch,
     Cancel,
     Command,
     Event,
+    Expect,
+    FirstLogits,
     Pause,
     Ping,
     Pong,
     Prefill,
     Report,
+    Reprioritise,
     SlotState,
     Slow,
     Started,
     Stats,
+    Steer,
     Submit,
 )
-from appliance.engine.plan import Chunk, Move, Plan
-from appliance.engine.rows import Reader, Rows
+from appliance.engine.plan import Chunk, Plan
+from appliance.engine.ports import Decoder, TokenJournal
+from appliance.engine.rows import Reader, Rows, first_tokens, first_values
 from appliance.engine.sampling import SamplingError
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import End, Sequence, State
 from appliance.engine.totals import Totals
-from appliance.engine.vocab import Vocab
 
 _log = logging.getLogger(__name__)
-
-
-class Decoder(Protocol):
-    """What a step needs of the model; `runner.Runner` is the real one."""
-
-    vocab: Vocab
-    n_ctx: int
-
-    def move(self, moves: tuple[Move, ...]) -> None: ...
-
-    def run(self, chunks: tuple[Chunk, ...]) -> NDArray[np.float32]: ...
-
-
-class TokenJournal(Protocol):
-    """Where a step writes down what it computed; `journal.Journal` is the real one."""
-
-    @property
-    def records(self) -> int: ...
-
-    @property
-    def room(self) -> int: ...
-
-    def write(self, kind: Kind, number: int, choice: int, a: int, b: int) -> None: ...
-
-    def flush(self) -> None: ...
 
 
 _PREFILL, _TOKEN = State.PREFILL, Kind.TOKEN
@@ -99,6 +78,7 @@ class Engine:
         self._events: list[Event] = []
         self._totals = Totals()
         self._reader = reader or Reader(runner.vocab.eogs)
+        self._first_tokens = first_tokens(runner.vocab.n_tokens)
         self._deadline = math.inf
         """No request's is earlier."""
 
@@ -115,7 +95,12 @@ class Engine:
                 self._scheduler.paused = command.on
             case Slow():
                 self._scheduler.slowed = command.on
+            case Steer():
+                self._scheduler.steer(command)
+            case Expect() | Reprioritise():
+                self._inform(command)
             case Ping():
+                self._totals.look(self._scheduler, self._clock())
                 self._publish(Pong(command.at, self.stats(), self.slots(), self._queue()))
             case _:
                 raise AssertionError(f"unexpected command {command!r}")
@@ -128,13 +113,23 @@ class Engine:
             self._deadline = min(self._deadline, request.deadline)
         try:
             for sequence in sequences:
-                self._answers[sequence] = Answer(sequence, self._runner.vocab, self._lltokenizer)
+                self._answers[sequence] = answer_for(
+                    sequence, self._runner.vocab, self._lltokenizer
+                )
         except ConstraintError as error:
             message = f"the grammar cannot be used: {error}"
             self._end_all(sequences, End("error", message=message), now)
             return
         if request.max_tokens == 0:
             self._end_all(sequences, End("length", "limit"), now)
+
+    def _inform(self, command: Expect | Reprioritise) -> None:
+        now = self._clock()
+        for sequence in self._requests.get(command.id, []):
+            if isinstance(command, Expect):
+                self._scheduler.expect(sequence, command, now)
+            else:
+                self._scheduler.reprioritise(sequence, command.priority, command.pool, now)
 
     def _cancel(self, command: Cancel) -> None:
         sequences = self._requests.get(command.id, [])
@@ -225,9 +220,12 @@ class Engine:
         """Samples row by row, from `first` on, as long as each token confirms the next one of the
         draft."""
         sequence, draft = chunk.sequence, chunk.draft
-        answer, before = self._answers[sequence], len(sequence.tokens)
-        if before == sequence.n_prompt:
+        answer = self._answers[sequence]
+        before = answer.settled
+        if len(sequence.tokens) == sequence.n_prompt and not sequence.dropped:
             self._first_token(sequence, now)
+            if answer.signalled and sequence.choice == 0 and rows.best[first] >= 0:
+                self._first_logits(sequence, logits[first], rows.highest[first])
         for row in range(first, first + chunk.outputs):
             try:
                 end = answer.take(logits[row], self._runner.n_ctx, rows.best[row])
@@ -239,7 +237,9 @@ class Engine:
             confirmed = accepted < len(draft) and sequence.tokens[-1] == draft[accepted]
             if end is not None or not confirmed:
                 break
-        self._note_tokens(sequence, before)
+        self._note_tokens(sequence, before, answer.settled)
+        if answer.undone >= 0:
+            self._take_back(answer)
         if draft:
             self._settle_draft(sequence, len(draft), accepted)
         if end is not None:
@@ -262,9 +262,16 @@ class Engine:
         if end is None or end.reason != "error":
             self._events.append(answer.signals(row, self._reader.spread(row, highest)))
 
-    def _note_tokens(self, sequence: Sequence, before: int) -> None:
-        """Journals what was sampled in this step; there were `before` tokens in all."""
-        number, choice, sampled = sequence.request.number, sequence.choice, sequence.tokens[before:]
+    def _take_back(self, answer: Answer) -> None:
+        """The cache forgets the tokens that the answer took back."""
+        sequence = answer.sequence
+        self._scheduler.rewind(sequence, min(answer.undone, len(sequence.tokens) - 1))
+        answer.undone = -1
+
+    def _note_tokens(self, sequence: Sequence, before: int, settled: int) -> None:
+        """Journals what was settled in this step: there were `before` tokens in all."""
+        number, choice = sequence.request.number, sequence.choice
+        sampled = sequence.tokens[before:settled]
         self._totals.sampled(len(sampled))
         for place, token in enumerate(sampled, before - sequence.n_prompt + 1):
             self._journal.write(_TOKEN, number, choice, token, place)
@@ -281,6 +288,10 @@ class Engine:
         sequence.times.first_token = now
         if sequence.request.progress:
             self._progress(sequence, now)
+
+    def _first_logits(self, sequence: Sequence, row: NDArray[np.float32], highest: float) -> None:
+        values = first_values(row, highest, self._first_tokens)
+        self._events.append(FirstLogits(sequence.request.id, values))
 
     def _progress(self, sequence: Sequence, now: float) -> None:
         if sequence.choice == 0:
@@ -328,11 +339,15 @@ class Engine:
     def _end(self, sequence: Sequence, end: End, now: float) -> None:
         """Exactly one Finished per choice, whatever the end."""
         sequence.times.ended = now
+        answer = self._answers.pop(sequence, None)
+        if answer is not None:
+            answer.give_up()
+            if answer.undone >= 0:
+                self._take_back(answer)
         self._totals.finished(sequence, now)
         if sequence.times.started:
             self._note(Kind.END, sequence, REASONS.index(end.reason), sequence.hidden)
         self._scheduler.finish(sequence)
-        answer = self._answers.pop(sequence, None)
         if answer is None:
             answer = Answer.unstarted(sequence, self._runner.vocab)
         self._events.extend(answer.finish(end, now))
@@ -344,17 +359,7 @@ class Engine:
     # -- looking ---------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        scheduler = self._scheduler
-        pool = scheduler.pool
-        return self._totals.stats(
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
-            kv_used=pool.used,
-            kv_cached=pool.used - pool.pinned,
-            kv_total=pool.total,
-            journal_records=self._journal.records,
-            journal_room=self._journal.room,
-        )
+        return self._totals.stats(self._scheduler, self._journal.records, self._journal.room)
 
     def slots(self) -> tuple[SlotState, ...]:
         return tuple(
@@ -368,6 +373,7 @@ class Engine:
                 cached_tokens=sequence.cached_tokens,
                 generated=sequence.generated,
                 max_tokens=sequence.request.max_tokens,
+                pool=sequence.pool,
             )
             for sequence in self._scheduler.running
         )

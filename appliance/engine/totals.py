@@ -2,6 +2,7 @@
 
 from appliance.engine.messages import Stats
 from appliance.engine.plan import Plan
+from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence
 
 
@@ -24,6 +25,9 @@ class Totals:
         self._compute = 0.0
         self._loop = 0.0
         self._last_step = 0.0
+        self._a_peak = 0
+        self._b_peak = 0
+        self._wait_max = 0.0
 
     def step(self, plan: Plan, compute: float, loop: float, cells: int) -> None:
         """One step ran for `loop` seconds, `compute` of them inside llama.cpp."""
@@ -62,17 +66,16 @@ class Totals:
         if times.first_token:
             self._predicted_seconds += now - times.first_token
 
-    def stats(
-        self,
-        *,
-        running: int,
-        waiting: int,
-        kv_used: int,
-        kv_cached: int,
-        kv_total: int,
-        journal_records: int,
-        journal_room: int,
-    ) -> Stats:
+    def look(self, scheduler: Scheduler, now: float) -> None:
+        """Works out what would cost too much in every step."""
+        pools, running = scheduler.pools, scheduler.running
+        self._a_peak = pools.peak(running, batch=False)
+        self._b_peak = pools.peak(running, batch=True)
+        arrivals = (sequence.times.arrived for sequence in scheduler.waiting)
+        self._wait_max = max(now - min(arrivals, default=now), 0.0)
+
+    def stats(self, scheduler: Scheduler, journal_records: int, journal_room: int) -> Stats:
+        pool, keeping = scheduler.pool, scheduler.cache.keeping
         return Stats(
             steps=self._steps,
             prompt_tokens=self._prompt_tokens,
@@ -88,12 +91,22 @@ class Totals:
             tokens_max=self._tokens_max,
             compute_seconds=self._compute,
             loop_seconds=self._loop,
-            running=running,
-            waiting=waiting,
-            kv_used=kv_used,
-            kv_cached=kv_cached,
-            kv_total=kv_total,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            kv_used=pool.used,
+            kv_cached=pool.used - pool.pinned,
+            kv_total=pool.total,
             last_step_ms=self._last_step * 1e3,
             journal_records=journal_records,
             journal_room=journal_room,
+            a_used=pool.pinned - pool.batch,
+            a_peak=self._a_peak,
+            b_used=pool.batch,
+            b_peak=self._b_peak,
+            borrowed=scheduler.pools.borrowed,
+            overflows=scheduler.overflows,
+            b_evictions=scheduler.batch_evictions,
+            saved=keeping.saved,
+            restored=keeping.restored,
+            wait_max_s=self._wait_max,
         )

@@ -289,10 +289,14 @@ def unavailable(error: LedgerError) -> Unavailable:
 
 
 def _steering(submit: Submit) -> Mapping[str, Any]:
-    """That a grammar held the answer: a replay cannot know what it forbade."""
-    if submit.grammar is None:
-        return {}
-    return {"grammar_sha256": hashlib.sha256(submit.grammar.encode()).hexdigest()}
+    """That a grammar held the answer, so that a replay cannot know what it forbade; and what was
+    agreed on of its length."""
+    found: dict[str, Any] = {}
+    if submit.grammar is not None:
+        found["grammar_sha256"] = hashlib.sha256(submit.grammar.encode()).hexdigest()
+    if submit.budget is not None:
+        found["budget"] = msgspec.structs.asdict(submit.budget)
+    return found
 
 
 def storable(sampling: Sampling) -> Mapping[str, Any]:

@@ -199,6 +199,7 @@ class Entry:
             completion_tokens=end.counts.completion_tokens,
             hidden_tokens=end.counts.hidden_tokens,
             digest="",
+            landing=end.landing,
         )
 
     def _interrupted(self, lost: Recovered | None) -> RequestRow:
@@ -244,6 +245,7 @@ def request_row(
         prefill_tokens=sum(c.prefill_tokens for c in counts),
         completion_tokens=sum(c.completion_tokens for c in counts),
         hidden_tokens=sum(c.hidden_tokens for c in counts),
+        computed_tokens=sum(c.computed_tokens for c in counts),
         drafted_tokens=sum(c.drafted_tokens for c in counts),
         accepted_tokens=sum(c.accepted_tokens for c in counts),
         prefill_ns=sum(c.prefill_ns for c in counts),

@@ -96,7 +96,7 @@ def _past(seq: int, body: str, tokens: bytes | None, model_sha256: str) -> Past 
     row = _decode(body)
     if row.model_sha256 != model_sha256 or REPLAYED in row.route or not row.exact:
         return None
-    teaches = tokens and not row.recovered and not row.sampling.get("ignore_eos")
+    teaches = tokens and not row.recovered and _ended_freely(row.sampling)
     prompt = tuple(unpack_tokens(tokens)[0]) if tokens and teaches else ()
     return Past(
         seq=seq,
@@ -129,3 +129,8 @@ def read_past(path: Path, model_sha256: str, most: int) -> Iterator[Past]:
                     return
     except (LedgerError, sqlite3.Error, ValueError, msgspec.MsgspecError) as error:
         log.warning("the forecaster remembers nothing more of the ledger: %s", error)
+
+
+def _ended_freely(sampling: Mapping[str, Any]) -> bool:
+    """Whether the answer's length was the model's own choice."""
+    return not sampling.get("ignore_eos") and not sampling.get("budget")

@@ -133,3 +133,12 @@ def m008_request_hours(db: Database) -> None:
         "CREATE TABLE request_hours (hour INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL,"
         " last_seq INTEGER NOT NULL) STRICT"
     )
+
+
+@MIGRATIONS()
+def m009_corrections(db: Database) -> None:
+    """What the control loop corrected, and from what; beside the chain, and of no weight for it."""
+    db.execute(
+        "CREATE TABLE corrections (seq INTEGER PRIMARY KEY,"
+        " wall_ns INTEGER NOT NULL, channel TEXT NOT NULL, body TEXT NOT NULL) STRICT"
+    )

@@ -12,6 +12,7 @@ import msgspec
 from sqlite_utils import Database
 
 from appliance.config.ledger import LedgerConfig
+from appliance.ledger import corrections
 from appliance.ledger.append import append
 from appliance.ledger.keysign import Signer
 from appliance.ledger.rows import Action
@@ -35,6 +36,8 @@ def housekeep(db: Database, policy: LedgerConfig, signer: Signer | None, wall_ns
         done.append(str(sealed))
     for parts, days in ((TEXTS, policy.text_days), (TOKENS, policy.token_days)):
         done += _drop_payloads(db, parts, days, wall_ns)
+    if policy.keep_days:
+        corrections.drop(db, wall_ns - policy.keep_days * DAY_NS)
     return done + _drop_segment(db, policy.keep_days, wall_ns)
 
 

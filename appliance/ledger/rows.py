@@ -71,6 +71,8 @@ class ChoiceRow(msgspec.Struct, frozen=True, kw_only=True):
     """Those that do not show in the text: EOS, tokens of a stop string."""
     digest: str
     """Token digest v1 over prompt and completion (docs/ledger.md)."""
+    landing: str = ""
+    """How an answer with a budget ended (docs/contract.md)."""
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +108,9 @@ class RequestRow(Facts, frozen=True, kw_only=True):
     completion_tokens: int
     """Every token sampled, over all choices."""
     hidden_tokens: int
+    computed_tokens: int = 0
+    """With a budget: every token sampled, those included that were tried as an ending and not
+    delivered. Else 0."""
     drafted_tokens: int
     accepted_tokens: int
     submitted_ns: int

@@ -19,6 +19,10 @@ EXPORT_DAYS = 7.0
 """One stick a week."""
 FIRST_EXPORT_DAYS = 30.0
 """A box that never exported is reminded once it has something to lose."""
+TICK_LATE_MS, TICK_OVERRUN_PCT = 2.0, 0.1
+"""What the control loop keeps on a machine that is not overcommitted."""
+TICKS_FAIL_PCT = 1.0
+"""Of the last minute's ticks: budgets and corrections then lag behind what they are of."""
 FAILING = 2
 """Restarts in five minutes that are no single accident any more."""
 
@@ -58,6 +62,8 @@ class Facts:
     """Each `part: why`."""
     too_hot: tuple[tuple[str, float, float], ...] = ()
     """Sensors at their own critical limit: name, temperature, limit."""
+    overrun_pct: float | None = None
+    """Ticks of the control loop that were not done in time, over the last minute."""
 
 
 def conditions(facts: Facts) -> list[Condition]:
@@ -157,7 +163,7 @@ def _export(facts: Facts) -> Iterator[Condition]:
         yield Condition("export_overdue", 5, 3, text, ("",))
 
 
-_SCREENS = {"board": 6, "forecast": 3, "keys": 4, "ledger": 5, "tls": 9}
+_SCREENS = {"board": 6, "control": 3, "forecast": 3, "keys": 4, "ledger": 5, "tls": 9}
 
 
 def _degraded(facts: Facts) -> Iterator[Condition]:
@@ -179,7 +185,18 @@ def _heat(facts: Facts) -> Iterator[Condition]:
         yield Condition(f"too_hot:{name}", 6, 1, text, args)
 
 
+def _ticks(facts: Facts) -> Iterator[Condition]:
+    """Another program has the cores, or the machine is too small."""
+    share = facts.overrun_pct
+    if share is not None and share >= TICKS_FAIL_PCT:
+        text = (
+            f"TICKS OVERRUN: {share:.1f} % of 10 ms ticks are late, so budgets lag. Free a core or "
+            "lower engine.threads. 3 shows it"
+        )
+        yield Condition("ticks_overrun", 3, 2, text, (f"{share:.1f}",), ("engine_stuck",))
+
+
 _RULES: tuple[Callable[[Facts], Iterator[Condition]], ...] = (
     _engine, _stall, _ledger, _disk, _load, _tls, _keys, _export, _degraded,
-    _heat,
+    _heat, _ticks,
 )  # fmt: skip

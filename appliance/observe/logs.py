@@ -2,12 +2,15 @@
 
 import logging
 import queue
+import socket
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging.handlers import QueueHandler, QueueListener
+
+import msgspec
 
 from appliance.config import LoggingConfig
 from appliance.logformat import formatter, hand_down
@@ -82,7 +85,47 @@ class Ring(logging.Handler):
 
 
 RECENT = Ring()
-"""The daemon's own lines; those of its children go to standard error alone."""
+"""Lines of the daemon and of its children, for `GET /admin/log`. What llama.cpp itself prints goes
+to standard error alone."""
+
+_Told = tuple[float, int, str, str]
+"""A child's line: when, level, logger, text."""
+
+
+class Children:
+    """Hears what the children log, on a thread of its own, and keeps it. They write it to standard
+    error themselves."""
+
+    def __init__(self, keep: Callable[[logging.LogRecord], object]) -> None:
+        self._keep = keep
+        self._closing = False
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._thread = threading.Thread(target=self._hear, name="child-lines", daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """For a child to inherit."""
+        return self._theirs.fileno()
+
+    def close(self) -> None:
+        self._closing = True
+        self._theirs.send(b"")
+        self._thread.join()
+        self._ours.close()
+        self._theirs.close()
+
+    def _hear(self) -> None:
+        while (data := self._ours.recv(65536)) or not self._closing:
+            try:
+                created, level, name, text = _decode(data)
+            except msgspec.DecodeError:
+                continue  # a child that went mad
+            fields = {"created": created, "levelno": level, "name": name, "msg": text}
+            fields["levelname"] = logging.getLevelName(level)
+            self._keep(logging.makeLogRecord(fields))
+
+
+_decode = msgspec.json.Decoder(_Told).decode
 
 
 def configure(config: LoggingConfig) -> Callable[[], None]:
@@ -90,7 +133,8 @@ def configure(config: LoggingConfig) -> Callable[[], None]:
     lines: queue.Queue[logging.LogRecord] = queue.Queue(QUEUE)
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(formatter(json=config.json))
-    hand_down(json=config.json)
+    children = Children(RECENT.handle)
+    hand_down(json=config.json, listening=children.fileno())
     handler = DroppingHandler(lines)
     listener = QueueListener(lines, RECENT, writer)
     root = logging.getLogger()
@@ -101,6 +145,8 @@ def configure(config: LoggingConfig) -> Callable[[], None]:
     def stop() -> None:
         root.removeHandler(handler)
         listener.stop()
+        hand_down(json=config.json)
+        children.close()
         if handler.dropped:
             sys.stderr.write(f"{handler.dropped} log lines were dropped: writing was too slow\n")
 

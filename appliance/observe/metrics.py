@@ -24,11 +24,13 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from appliance.control.correction import ControlSnapshot
+from appliance.observe.controlmetrics import ControlMetrics
 from appliance.observe.forecastmetrics import Forecasting, ForecastMetrics
 from appliance.observe.hostsensors import HostSensors
 from appliance.observe.pulse import Pulse
 from appliance.observe.sensormetrics import SensorMetrics
-from appliance.snapshot import EngineSnapshot, QueueSnapshot
+from appliance.snapshot import EngineSnapshot, QueueSnapshot, SteeringSnapshot
 
 if TYPE_CHECKING:
     from appliance.ledger.rows import Costs
@@ -70,6 +72,8 @@ class Metrics:
         certificate_s: Callable[[], float] | None = None,
         sensors: HostSensors | None = None,
         forecasts: Forecasting | None = None,
+        steering: Callable[[], SteeringSnapshot] = SteeringSnapshot,
+        control: Callable[[], ControlSnapshot] = ControlSnapshot,
     ) -> None:
         """`currency` is in the name of the cost counter. Without a `ledger`, or `forecasts`, there
         are no metrics of it."""
@@ -77,6 +81,7 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Snapshots(engine, queue))
+        registry.register(ControlMetrics(engine, steering, control))
         build = {"version": version, "llama_commit": llama_commit, "model": model}
         registry.register(_Build(build))
         self.requests = Counter(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from appliance.engine.messages import Frames, OutOfStep
+from appliance.logformat import for_child
 from appliance.prepare.messages import Open, Opened, Report, decode_report, frame
 
 START_S = 60.0
@@ -149,9 +150,10 @@ class Child:
 
 def _spawn(fd: int) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C at the terminal must reach the daemon alone.
+    options, inherited = for_child()
     return subprocess.Popen(
-        [sys.executable, "-m", "appliance.prepare.process", "--fd", str(fd)],
-        pass_fds=(fd,),
+        [sys.executable, "-m", "appliance.prepare.process", "--fd", str(fd), *options],
+        pass_fds=(fd, *inherited),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

@@ -6,7 +6,8 @@ from typing import Any
 
 from llguidance import LLTokenizer
 
-from appliance.engine.constrain import ConstraintError
+from appliance.engine.closing import Closing, orders_of
+from appliance.engine.constrain import Constraint, ConstraintError
 from appliance.engine.vocab import Vocab
 from appliance.errors import BadRequest
 from appliance.prepare import toolgrammar
@@ -21,6 +22,7 @@ from appliance.prepare.grammar import (
     schema_grammar,
 )
 from appliance.prepare.messages import (
+    NO_CLOSING,
     ChatJob,
     DetokenizeJob,
     Job,
@@ -98,6 +100,7 @@ class Worker:
             output="tools" if tools else "text",
             tools_format=("json" if forced else "hermes") if tools else None,
             prefix=rendered.prefix,
+            closing=self._closing(job, grammar),
         )
 
     def _text(self, job: TextJob) -> Prepared:
@@ -109,7 +112,9 @@ class Worker:
         else:
             ids, text = self._checked(job.prompt, "prompt"), ""
         self._announce("grammar")
-        return Prepared(prompt=tuple(ids), text=text, grammar=self._grammar(job))
+        grammar = self._grammar(job)
+        closing = self._closing(job, grammar)
+        return Prepared(prompt=tuple(ids), text=text, grammar=grammar, closing=closing)
 
     def _render(self, job: RenderJob) -> Text:
         tools, _ = _offered(job.chat, self._limits.tools)
@@ -159,6 +164,17 @@ class Worker:
                 invalid_schema(wanted[1], reason) if wanted else invalid_grammar(reason)
             ) from error
         return grammar
+
+    def _closing(self, job: ChatJob | TextJob, grammar: str | None) -> int:
+        """Tokens of the shortest answer that is found within the grammar."""
+        if not job.closing or grammar is None:
+            return 0
+        constraint = Constraint(self.tokenizer, grammar)
+        try:
+            path = Closing(orders_of(self._vocab), self._vocab, constraint).path
+        except ConstraintError:
+            return NO_CLOSING
+        return NO_CLOSING if path is None else len(path)
 
     def _tools_grammar(self, job: ChatJob, tools: Sequence[Tool], forced: bool) -> str:
         if job.grammar is not None:

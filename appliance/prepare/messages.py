@@ -15,6 +15,8 @@ GrammarType = Literal["gbnf", "lark", "regex"]
 ToolsFormat = Literal["hermes", "json"]
 PhaseName = Literal["template", "tokenize", "grammar"]
 
+NO_CLOSING = -1
+
 _LENGTH = struct.Struct("<I")
 
 
@@ -49,6 +51,8 @@ class ChatJob(msgspec.Struct, frozen=True, omit_defaults=True, tag="chat"):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = {}
+    closing: bool = False
+    """Tell `Prepared.closing`."""
 
 
 class TextJob(msgspec.Struct, frozen=True, omit_defaults=True, tag="text"):
@@ -64,6 +68,8 @@ class TextJob(msgspec.Struct, frozen=True, omit_defaults=True, tag="text"):
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None
     grammar_type: GrammarType | None = None
+    closing: bool = False
+    """Tell `Prepared.closing`."""
 
 
 class TokenizeJob(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokenize"):
@@ -107,6 +113,9 @@ class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
     """Stop strings besides the client's own."""
     prefix: str = ""
     """The final message that the answer continues, if it does."""
+    closing: int = 0
+    """Tokens of the shortest answer that was found for the grammar, where that was asked for; 0
+    without a grammar, `NO_CLOSING` where none was found."""
 
 
 class Pieces(msgspec.Struct, frozen=True, tag="pieces"):

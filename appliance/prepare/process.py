@@ -42,7 +42,7 @@ _READ = 256 * 1024
 _ROOM = 1024 * 1024 * 1024
 """Address space in bytes that jobs may take beyond what the vocabulary needed."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("appliance.prepare")  # as a process it is __main__
 
 
 class Link:
@@ -131,10 +131,12 @@ def _guard_process() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--log-fd", type=int)
+    arguments = parser.parse_args()
     _guard_process()
     be_frugal()
-    to_stderr("warning")
-    link = Link(socket.socket(fileno=parser.parse_args().fd))
+    to_stderr("warning", arguments.log_fd)
+    link = Link(socket.socket(fileno=arguments.fd))
     try:
         serve(link)
     except ConnectionError:

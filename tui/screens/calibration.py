@@ -7,17 +7,21 @@ import msgspec
 from appliance.frames import Live
 from tui import figures
 from tui.cells import pad
+from tui.figures import number
 from tui.grid import Grid
 from tui.lines import Line, beside, fill, line, paint, wrap
 from tui.screen import Effect, Go, Hint, Query, Screen, Show, Table
 from tui.screens import calibration_job as job
 from tui.screens import calibration_rows as columns
 from tui.screens.answers import UNREADABLE
+from tui.screens.calibration_channels import Control, channels
 from tui.screens.calibration_rows import Point, Version
+from tui.screens.overview_numbers import order
 from tui.view import View
 
 VERSIONS = Query("/admin/forecasters", 5.0)
 SCATTER = Query("/admin/forecasters/scatter", 10.0)
+CONTROL = Query("/admin/control", 1.0)
 _LABEL = 12
 _GAP = 2
 _AXIS = 5
@@ -34,6 +38,7 @@ class Calibration(Screen):
         self.versions: Table[Version] = Table(lambda row: row.version, columns.fields)
         self.table: Table[Any] | None = self.versions
         self._points: tuple[Point, ...] = ()
+        self._control = Control()
         self._errors: dict[str, str] = {}
         self._view = View()
         """The last one drawn: answers come without."""
@@ -46,10 +51,26 @@ class Calibration(Screen):
         if live is None:
             lines = [line(f" {view.words('frame.no_data', view.foreign(view.url))}")]
         else:
-            lines = [*_state(view, live), *_ticks(view, live), *self._panes(view)]
-            lines += job.job_lines(view)
+            lines = self._lines(view, live)
         lines = fill([(), *lines], view.width, view.body_height)
         return [paint(row, "dim") for row in lines] if view.stale else lines
+
+    def _lines(self, view: View, live: Live) -> list[Line]:
+        """The windows get what the other parts leave."""
+        head = [*_state(view, live), *self._queue(view, live), *_ticks(view, live)]
+        below = [*self._panes(view), *job.job_lines(view)]
+        room = view.body_height - 2 - len(head) - len(below)
+        found = channels(view, self._control, room, wide=view.width >= _WIDE)
+        return [*head, *([(), *found] if found else []), *below]
+
+    def _queue(self, view: View, live: Live) -> list[Line]:
+        """What the queue goes by; where that is said already, nothing."""
+        told = order(view, live)
+        if not told or live.forecast_state in NO_FORECASTER:
+            return []
+        if self._control.tau:
+            told = view.words("calibration.tau", told, number(self._control.tau))
+        return [_labelled(view, "queue", told)]
 
     def _panes(self, view: View) -> list[Line]:
         """The scatter, and the versions beside it; nothing while there is neither."""
@@ -120,7 +141,7 @@ class Calibration(Screen):
     # -- REST --------------------------------------------------------------------------------------
 
     def wants(self, view: View) -> tuple[Query, ...]:
-        return (VERSIONS, SCATTER)
+        return (VERSIONS, SCATTER, CONTROL)
 
     def receive(self, query: Query, data: Any, error: str | None) -> None:
         self._errors[query.path] = error or ""
@@ -131,6 +152,8 @@ class Calibration(Screen):
                 self.versions.show(msgspec.convert(data["forecasters"], tuple[Version, ...]))
             elif query == SCATTER:
                 self._points = msgspec.convert(data["points"], tuple[Point, ...])
+            elif query == CONTROL:
+                self._control = msgspec.convert(data, Control)
         except UNREADABLE:
             self._errors[query.path] = self._view.words("audit.unreadable")
 
@@ -154,10 +177,7 @@ def _state(view: View, live: Live) -> list[Line]:
 def _covers(view: View, live: Live) -> list[Line]:
     """The share of answers within their 90 % bound, and what else tells how good it is."""
     lo, hi = view.band("coverage")
-    bounds = figures.bounds(lo, hi)
-    told = figures.with_unit(live.coverage_pct, "%") + (
-        f" ({bounds})" if bounds != figures.NONE else ""
-    )
+    told = figures.with_unit(live.coverage_pct, "%") + _bounds(view, "coverage")
     drawn = figures.band(live.coverage_pct, lo, hi).rstrip()
     now = view.state.forecaster if view.state is not None else None
     scores = ""
@@ -182,8 +202,18 @@ def _ticks(view: View, live: Live) -> list[Line]:
     late, over = live.tick_late_p99_ms, live.tick_overrun_pct
     if late is None and over is None:
         return []
-    text = view.words("calibration.tick", figures.with_unit(late, "ms"), figures.percent(over))
+    text = view.words(
+        "calibration.tick",
+        figures.with_unit(late, "ms") + _bounds(view, "tick_late_p99"),
+        figures.percent(over) + _bounds(view, "tick_overrun"),
+    )
     return [_labelled(view, "ticks", text)]
+
+
+def _bounds(view: View, name: str) -> str:
+    """` (<2)`; nothing where there are none."""
+    told = figures.bounds(*view.band(name))
+    return f" ({told})" if told != figures.NONE else ""
 
 
 def _labelled(view: View, name: str, text: str) -> Line:

@@ -11,8 +11,9 @@ _STEP_OLD_MS = 5000.0
 
 
 def numbers(view: View, live: Live, width: int) -> list[Line]:
-    """Their head, then eleven rows of `width` cells."""
-    rows = (*_speeds(view, live), *_memory(view, live), _engine(view, live), _board(view, live))
+    """Their head, then twelve rows of `width` cells."""
+    parts = (_forecast(view, live), _engine(view, live), _board(view, live))
+    rows = (*_speeds(view, live), *_memory(view, live), *parts)
     drawn = (*(draw(view, row, width) for row in rows), _today(view, live, width))
     return [fit(row, width) for row in (head(view), *drawn)]
 
@@ -52,7 +53,7 @@ def _speeds(view: View, live: Live) -> list[Number]:
 
 def _memory(view: View, live: Live) -> list[Number]:
     words, a, b = view.words, live.pool_a, live.pool_b
-    split = bool(b.cap_tok) or live.kv_b_pct is not None
+    split = bool(b.cap_tok or b.used_tok) or live.kv_b_pct is not None
     return [
         Number(
             label=words("overview.waiting"),
@@ -78,7 +79,7 @@ def _memory(view: View, live: Live) -> list[Number]:
             band="kv_b" if split else "",
             tail=words(
                 "overview.pool_b.tail",
-                *(figures.count(tok) for tok in (b.used_tok, b.cap_tok, a.borrowed_tok)),
+                *(figures.count(tok) for tok in (b.used_tok, b.cap_tok, b.borrowed_tok)),
             )
             if split
             else words("overview.one_pool"),
@@ -93,6 +94,32 @@ def _memory(view: View, live: Live) -> list[Number]:
             none=live.out_tok_s == 0,
         ),
     ]
+
+
+def _forecast(view: View, live: Live) -> Number:
+    """How often its 90 % bounds hold, and what the queue goes by."""
+    words, state = view.words, live.forecast_state
+    known = words.or_else(f"overview.forecast.{state}", view.foreign(state))
+    return Number(
+        label=_label(view, "overview.forecast", known),
+        value=live.coverage_pct,
+        unit="%",
+        band="coverage",
+        tail=words("order.by", order(view, live)) if live.queue_order else "",
+        none=state in ("none", "off", "global") or live.out_tok_s == 0,
+    )
+
+
+def order(view: View, live: Live) -> str:
+    """What the queue goes by, and why not by cost."""
+    words = view.words
+    if not live.queue_order:
+        return ""
+    name = words.or_else(f"order.{live.queue_order}", view.foreign(live.queue_order))
+    if not live.queue_fallback:
+        return name
+    why = words.or_else(f"order.why.{live.queue_fallback}", view.foreign(live.queue_fallback))
+    return words("order.because", name, why)
 
 
 def _queue(view: View, live: Live) -> str:

@@ -168,19 +168,20 @@ class Requests(Screen):
         words = view.words
         hint = {name: words(f"requests.hint.{name}") for name in _HINTS}
         if self.open is not None:
-            acts = [("N", hint["replay"])] if self.open.ended else [("X", hint["cancel"])]
+            live = [("X", hint["cancel"]), ("P", hint["priority"])]
+            acts = [("N", hint["replay"])] if self.open.ended else live
             return [*acts, ("Esc", hint["back"]), ("c", hint["copy"]), ("w", hint["write"])]
         rest = [("s", hint["sort"]), ("Enter", hint["detail"])]
         if self._table is self.ended:
             return [("N", hint["replay"]), *rest, ("Tab", hint["live"]), ("w", hint["write"])]
-        acts = [("T", words("key.throttle")), ("X", hint["cancel"])]
+        acts = [("T", words("key.throttle")), ("X", hint["cancel"]), ("P", hint["priority"])]
         return [*acts, *rest, ("Tab", hint["ended"]), ("w", hint["write"])]
 
     # -- keys --------------------------------------------------------------------------------------
 
     def press(self, key: str, view: View) -> Effect | None:
         self._take(view)
-        if len(key) == 1 and key in "XNTcw":
+        if len(key) == 1 and key in "XNPTcw":
             return self._act(key, view)
         self._walk(key)
         return None
@@ -240,6 +241,9 @@ class Requests(Screen):
             case "X":
                 over = self.open is not None and self.open.gone
                 return acts.cancel(view, row, over=over)
+            case "P":
+                over = self.open is not None and self.open.gone
+                return acts.prioritise(view, row, over=over)
             case "N":
                 return acts.replay(view, row)
             case "T":
@@ -280,4 +284,15 @@ class Requests(Screen):
         return replay_told(data, self._view)
 
 
-_HINTS = ("cancel", "sort", "detail", "ended", "live", "back", "copy", "write", "replay")
+_HINTS = (
+    "cancel",
+    "priority",
+    "sort",
+    "detail",
+    "ended",
+    "live",
+    "back",
+    "copy",
+    "write",
+    "replay",
+)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from appliance.frames import RequestRow
-from tui.screen import Ask, Call, Effect, Save, Tell
+from tui.screen import Ask, Call, Choose, Effect, Save, Tell
 from tui.screens.audit_replay import replay_ask
 from tui.screens.requests_rows import Ended, short, state_of
 from tui.throttle import throttle
@@ -34,6 +34,50 @@ def cancel(view: View, row: RequestRow | Ended, *, over: bool) -> Effect:
     )
     lines = (name, whom, words("requests.cancel.what"))
     return Ask(words("requests.cancel.title", id=short(name)), lines, call)
+
+
+PLACES = ((-1, "a"), (0, "a"), (0, "b"), (1, "b"))
+"""Priority and pool that a request can be moved to: the tiers, and before other batch requests."""
+
+
+def prioritise(view: View, row: RequestRow | Ended, *, over: bool) -> Effect:
+    """`P`: another place in the queue, another pool. `over`: it has ended meanwhile."""
+    words, name = view.words, view.foreign(row.id)
+    if isinstance(row, Ended) or over:
+        return Tell(words("requests.priority.ended", id=name))
+    told = row
+
+    def then(value: str) -> Effect:
+        return _move(view, told, *PLACES[int(value)])
+
+    options = [
+        (str(at), words(f"requests.priority.{pool}{priority}"))
+        for at, (priority, pool) in enumerate(PLACES)
+    ]
+    tier, pool = view.foreign(row.tier), view.foreign(row.pool)
+    title = words("requests.priority.title", id=short(name), tier=tier, pool=pool)
+    return Choose(title, tuple(options), then, chosen=1 if row.pool == "A" else 3)
+
+
+def _move(view: View, row: RequestRow, priority: int, pool: str) -> Effect:
+    words, name = view.words, view.foreign(row.id)
+    call = Call(
+        "POST",
+        f"/admin/requests/{quote(row.id, safe='', errors='replace')}/priority",
+        {"priority": priority, "pool": pool},
+        done=words("requests.priority.done", id=short(name), pool=pool.upper()),
+        idempotent=False,
+    )
+    whom = words(
+        "requests.cancel.whom",
+        whose=view.foreign(row.key),
+        tenant=view.foreign(row.tenant),
+        state=state_of(row, view),
+        gen=row.gen_tok,
+    )
+    what = words(f"requests.priority.{pool}{priority}")
+    lines = (name, whom, what, words("requests.priority.what"))
+    return Ask(words("requests.priority.ask", id=short(name)), lines, call)
 
 
 def replay(view: View, row: RequestRow | Ended) -> Effect:
