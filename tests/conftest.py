@@ -1,7 +1,7 @@
 """Settings shared by all tests; pytest's own are in pyproject.toml."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The machine may be busy: what is found counts, not how long an example took.
-settings.register_profile("steelyard", deadline=None)
+# The machine may be busy: what is found counts, not how long an example took or was in the making.
+settings.register_profile("steelyard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steelyard")

@@ -22,7 +22,7 @@ class Neighbour:
 
     def _live(self) -> None:
         try:
-            while not self._enough.is_set():
+            while self.answers == 0 or not self._enough.is_set():
                 asked = ask(self._box, f"Story number {self.answers} begins:", max_tokens=TOKENS)
                 check_complete(self._box, asked)
                 self.answers += 1

@@ -109,17 +109,45 @@ class RunningBox:
     def busy_slots(self) -> int:
         return sum(1 for slot in self.slots() if slot["is_processing"])
 
-    def wait_until(self, condition: Any, timeout: float = 30.0, what: str = "") -> None:
+    def requests(self) -> list[dict[str, Any]]:
+        """What has not ended, oldest first, as it stands this instant."""
+        found: list[dict[str, Any]] = self.admin("GET", "/admin/requests").json()["requests"]
+        return found
+
+    def wait_for_running(self, count: int) -> None:
+        """Until the engine has begun with so many."""
+        self.wait_until(
+            lambda: sum(row["state"] == "running" for row in self.requests()) == count,
+            what=f"{count} run",
+        )
+
+    def wait_for_waiting(self, count: int) -> None:
+        """Until so many wait for the engine."""
+        self.wait_until(
+            lambda: sum(row["state"] == "waiting" for row in self.requests()) == count,
+            what=f"{count} wait",
+        )
+
+    def wait_idle(self) -> None:
+        """Until nothing runs or waits, as the daemon and as the engine see it."""
+        self.wait_until(self._is_idle, what="an idle box")
+
+    def _is_idle(self) -> bool:
+        found = self.admin("GET", "/admin/status").json()
+        kinds = ("running", "waiting")
+        return not any(found[part][kind] for part in ("queue", "stats") for kind in kinds)
+
+    def wait_until(self, condition: Any, timeout: float = 60.0, what: str = "") -> None:
         """Polls until `condition()` is true; fails the test when it never is."""
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, f"never happened within {timeout} s: {what}"
             time.sleep(0.02)
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = 120.0) -> None:
         self.wait_until(lambda: self.http.get("/readyz").status_code == 200, timeout, "ready")
 
-    def stop(self, timeout: float = 30.0) -> int:
+    def stop(self, timeout: float = 60.0) -> int:
         """SIGTERM, as systemd does it; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
@@ -176,7 +204,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

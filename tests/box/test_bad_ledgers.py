@@ -24,8 +24,9 @@ from tests.box.asking import Asked, ask, check_complete
 from tests.box.ledgered import Ledgered, check_chain, check_digests, check_sums, settle
 from tests.box.running import RunningBox
 
-ENGINE = {"max_sequences": 3, "restart_window_s": 1}
-LONG = 700
+ENGINE = {"max_sequences": 3, "restart_window_s": 1, "context": 8192}
+LONG = 7000
+"""Tokens that no request reaches before its test ends it."""
 DISK_BYTES = 88 << 20
 """Of the small disk: what the box wants to see free, and what it writes."""
 SECOND = 1_000_000_000
@@ -119,10 +120,12 @@ def check_full_disk(home: Path, disk: SmallDisk | ShortFiles, says: str) -> None
     ledger = Ledgered(home / "state")
     with RunningBox.start(home, engine=ENGINE) as box:
         check_complete(box, named(box, "before", max_tokens=4))
-        running = named(box, "running", max_tokens=60).wait_for_tokens()
         gone = named(box, "gone", max_tokens=LONG).wait_for_tokens()
-        disk.fill(box)
-        refused = until_refused(box)
+        with held(box):  # else it may have ended before the disk is full
+            running = named(box, "running", max_tokens=60)
+            box.wait_for_waiting(1)
+            disk.fill(box)
+            refused = until_refused(box)
         assert refused.status_code == 503
         error = refused.json()["error"]
         assert error["code"] == "ledger_unavailable"
@@ -130,7 +133,7 @@ def check_full_disk(home: Path, disk: SmallDisk | ShortFiles, says: str) -> None
         assert re.search(says, error["message"])
         assert "Retry-After" in refused.headers
         check_says_so(box, says)
-        refused = box.http.post("/v1/embeddings", json={"input": "one two"})
+        refused = embed(box)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "ledger_unavailable")
         gone.hang_up()
         check_complete(box, running)
@@ -159,12 +162,12 @@ def test_a_box_that_stops_on_a_full_disk_accounts_at_its_next_start(
     with some_disk(state, mounting) as disk:
         ledger = Ledgered(state)
         with RunningBox.start(tmp_path, engine=ENGINE, server={"drain_s": 0}) as box:
-            ended = named(box, "ended", max_tokens=20)
-            running = named(box, "running", max_tokens=LONG)
-            for asked in (ended, running):
-                asked.wait_for_tokens()
-            disk.fill(box)
-            until_refused(box)
+            running = named(box, "running", max_tokens=LONG).wait_for_tokens()
+            with held(box):  # else it may have ended before the disk is full
+                ended = named(box, "ended", max_tokens=20)
+                box.wait_for_waiting(1)
+                disk.fill(box)
+                until_refused(box)
             check_complete(box, ended)
             assert box.stop() == 0
             running.wait()
@@ -218,19 +221,28 @@ def named(box: RunningBox, name: str, **fields: Any) -> Asked:
     return ask(box, f"A story of {name}:", headers={"X-Request-Id": name}, **fields)
 
 
+@contextmanager
+def held(box: RunningBox) -> Iterator[None]:
+    """Inside, requests are admitted and wait; what runs goes on."""
+    box.admin("POST", "/admin/hold")
+    try:
+        yield
+    finally:
+        box.admin("POST", "/admin/release")
+
+
 def until_refused(box: RunningBox) -> Any:
     """The answer to a request that is not let in any more. Space that the files already have may
-    take a few entries still."""
-    for number in range(400):
-        answer = send(box, f"filling-{number}")
-        if answer.status_code != 200:
-            return send(box, "refused-last")
+    take a few entries still: of requests that need no engine, as that is held."""
+    for _ in range(400):
+        if embed(box).status_code != 200:
+            body, name = {"prompt": "x", "max_tokens": 1}, {"X-Request-Id": "refused-last"}
+            return box.http.post("/v1/completions", json=body, headers=name)
     raise AssertionError("the box never noticed")
 
 
-def send(box: RunningBox, name: str) -> Any:
-    body = {"prompt": "x", "max_tokens": 1}
-    return box.http.post("/v1/completions", json=body, headers={"X-Request-Id": name})
+def embed(box: RunningBox) -> Any:
+    return box.http.post("/v1/embeddings", json={"input": "one two"})
 
 
 def check_says_so(box: RunningBox, says: str) -> None:
@@ -325,7 +337,7 @@ def serve(home: Path, state: Path, file_bytes: int | None = None) -> tuple[str, 
         env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(state)},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     return ended.stdout + ended.stderr, ended.returncode

@@ -28,7 +28,7 @@ from tui.trust import Trust
 
 LONG = {
     "messages": [{"role": "user", "content": "Count."}],
-    "max_tokens": 1500,
+    "max_tokens": 7000,
     "ignore_eos": True,
     "stream": True,
 }
@@ -58,7 +58,7 @@ class Operator:
         await self.type(key)
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, f"never seen: {what}\n{self.screen}"
             await asyncio.sleep(0.02)
@@ -78,12 +78,12 @@ async def console(box: RunningBox, key: str, folder: Path) -> AsyncIterator[Oper
 
 def _ask_for_long(box: RunningBox, outcome: list[str]) -> None:
     """A client that reads its stream to the end."""
-    with httpx.stream("POST", f"{box.url}/v1/chat/completions", json=LONG, timeout=60) as answer:
+    with httpx.stream("POST", f"{box.url}/v1/chat/completions", json=LONG, timeout=120) as answer:
         outcome.append("\n".join(answer.iter_lines()))
 
 
 async def test_first_hour_of_an_operator(start_box: Start, tmp_path: Path) -> None:
-    box = start_box()
+    box = start_box(engine={"context": 8192})
     box.wait_ready()
     async with console(box, box.admin_key, tmp_path) as it:
         await it.sees("9>Set-up")  # something is left to do
@@ -137,7 +137,7 @@ def test_command_paints_a_terminal_takes_keys_and_ends(box: RunningBox, tmp_path
         _read_until(ours, b"SERVING")
         os.write(ours, b"q")
         _read_until(ours, b"\x1b[?1049l")
-        assert console.wait(30) == 0
+        assert console.wait(60) == 0
     finally:
         console.kill()
         console.wait()
@@ -146,7 +146,7 @@ def test_command_paints_a_terminal_takes_keys_and_ends(box: RunningBox, tmp_path
 
 
 def _read_until(terminal: int, wanted: bytes) -> None:
-    seen, deadline = b"", time.monotonic() + 30
+    seen, deadline = b"", time.monotonic() + 60
     while wanted not in seen:
         assert time.monotonic() < deadline, seen[-2000:]
         if select.select([terminal], [], [], 0.5)[0]:

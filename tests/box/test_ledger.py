@@ -31,11 +31,14 @@ from tests.box.ledgered import (
 from tests.box.running import RunningBox
 from tests.box.wire import HELLO, saying
 
-ENGINE = {"max_sequences": 3, "prefill_tokens": 8, "restart_window_s": 1}
+ENGINE = {"max_sequences": 3, "prefill_tokens": 8, "restart_window_s": 1, "context": 8192}
 """A prompt beside others takes many steps."""
 LIMITS = {"queue_requests": 2}
-LONG = 700
-NEIGHBOUR = 900
+LONG = 2600
+"""Tokens that no request reaches before its test ends it."""
+NEIGHBOUR = 2500
+PROMPT = [1000 + number for number in range(2400)]
+"""Beside a neighbour it takes 300 steps: long enough to be seen."""
 NAMES = count()
 
 
@@ -56,18 +59,14 @@ class Counted:
     def row(self, name: str) -> Row:
         return self.ledger.row(request_id=name)
 
-    def queue(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.box.admin("GET", "/admin/requests").json()["requests"]
-        return found
-
     def leave(self) -> None:
         """Whatever a test left behind."""
         self.box.admin("POST", "/admin/release")
         for asked in self.asked:
-            if not asked.over:
-                asked.hang_up()
+            asked.hang_up()
             asked.wait()
         self.asked.clear()
+        self.box.wait_until(lambda: not self.box.requests(), what="nothing is left behind")
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +255,8 @@ def bring_to(counted: Counted, state: str, **fields: Any) -> tuple[Asked, str]:
     prompt: Any = "Once upon a time"
     if state == "queued":
         counted.box.admin("POST", "/admin/hold")
-    if state == "prefill":  # beside another, a prompt takes many steps
-        prompt = random.choices(range(1000, 40000), k=1000)
+    if state == "prefill":
+        prompt = PROMPT
         counted.ask(max_tokens=NEIGHBOUR)[0].wait_for_tokens()
     asked, name = counted.ask(prompt, max_tokens=LONG, cache_prompt=False, **fields)
     counted.box.wait_until(lambda: asked.over or is_in(counted, state), what=f"it is {state}")
@@ -266,7 +265,7 @@ def bring_to(counted: Counted, state: str, **fields: Any) -> tuple[Asked, str]:
 
 def is_in(counted: Counted, state: str) -> bool:
     if state == "queued":
-        return len(counted.queue()) == 1
+        return len(counted.box.requests()) == 1
     return any(
         slot["is_processing"] and slot["state"] == state and slot["params"].get("n_predict") == LONG
         for slot in counted.box.slots()
@@ -284,7 +283,7 @@ def test_a_request_ended_early_is_one_row_with_what_was_computed(
     if by == "client":
         asked.hang_up()
     elif by == "operator":
-        (found,) = (row["id"] for row in counted.queue() if row["max_tokens"] == LONG)
+        (found,) = (row["id"] for row in counted.box.requests() if row["max_tokens"] == LONG)
         counted.box.admin("DELETE", f"/admin/requests/{found}")
     asked.wait()
     check_early_end(counted, counted.row(name), asked, state, by)
@@ -312,7 +311,7 @@ def check_early_end(counted: Counted, row: Row, asked: Asked, state: str, by: st
 
 def test_an_operators_cancellation_is_in_the_ledger_with_his_name(counted: Counted) -> None:
     asked, name = bring_to(counted, "decode")
-    (found,) = (row["id"] for row in counted.queue())
+    (found,) = (row["id"] for row in counted.box.requests())
     headers = {"Authorization": f"Bearer {counted.box.admin_key}", "X-Operator": "mina"}
     counted.box.http.delete(f"/admin/requests/{found}", headers=headers)
     asked.wait()
@@ -330,7 +329,7 @@ def test_a_request_that_was_not_let_in_is_a_row_without_tokens(
 ) -> None:
     call = named()
     with pytest.raises(openai.BadRequestError) as refused:
-        client.completions.create(prompt="x " * 4000, max_tokens=5, **call)
+        client.completions.create(prompt="x " * 9000, max_tokens=5, **call)
     row = counted.row(name_of(call))
     assert (row["outcome"], row["status"]) == ("refused", 400)
     assert row["code"] == refused.value.code == "context_length_exceeded"
@@ -344,7 +343,7 @@ def test_a_full_queue_is_a_row(counted: Counted, client: openai.OpenAI) -> None:
         places = ENGINE["max_sequences"]
         for number in range(places):
             waiting.append(counted.ask(f"Number {number}", max_tokens=2)[0])
-        counted.box.wait_until(lambda: len(counted.queue()) == places, what="all wait")
+        counted.box.wait_for_waiting(places)
         call = named()
         with pytest.raises(openai.RateLimitError):
             client.completions.create(prompt="Once", max_tokens=5, **call)
@@ -363,9 +362,12 @@ def test_refusals_that_come_in_crowds_are_counted_together(counted: Counted) -> 
     def refused() -> list[Row]:
         return counted.ledger.rows(outcome="refused", code="model_not_found")
 
-    for _ in range(30):
-        answer = counted.box.http.post("/v1/completions", json={"model": "none", "prompt": "x"})
-        assert answer.status_code == 404
+    def ask_once(_: int) -> int:
+        body = {"model": "none", "prompt": "x"}
+        return int(counted.box.http.post("/v1/completions", json=body).status_code)
+
+    with ThreadPoolExecutor(10) as users:
+        assert set(users.map(ask_once, range(30))) == {404}
     counted.box.wait_until(lambda: sum(row["count"] for row in refused()) == 30, what="30 counted")
     assert len(refused()) < 30
 
@@ -378,7 +380,7 @@ def test_a_crashed_engine_leaves_rows_that_sum_to_its_counters(counted: Counted)
     whole, whole_name = counted.ask("Poem", max_tokens=LONG, stream=False)
     for stream, _ in streams:
         stream.wait_for_tokens(3)
-    counted.box.wait_until(lambda: counted.box.busy_slots() == 3, what="all run")
+    counted.box.wait_for_running(3)
     counted.box.engine().send_signal(signal.SIGSEGV)
     for asked, name in [*streams, (whole, whole_name)]:
         asked.wait()
@@ -396,7 +398,7 @@ def test_a_crashed_engine_leaves_rows_that_sum_to_its_counters(counted: Counted)
 def test_a_request_that_survived_the_engine_is_one_row(counted: Counted) -> None:
     counted.box.admin("POST", "/admin/hold")
     waits, name = counted.ask("Wait", max_tokens=4)
-    counted.box.wait_until(lambda: len(counted.queue()) == 1, what="it waits")
+    counted.box.wait_for_waiting(1)
     counted.box.engine().kill()
     counted.box.admin("POST", "/admin/release")
     check_complete(counted.box, waits)
@@ -456,6 +458,7 @@ def one_of_many(
 def test_the_chain_verifies_while_the_box_runs(
     counted: Counted, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    end_in_every_way(counted)
     settle(counted.box, counted.ledger)
     check_chain(counted.ledger)
     outcomes = {row["outcome"] for row in counted.ledger.rows()}
@@ -464,17 +467,31 @@ def test_the_chain_verifies_while_the_box_runs(
     assert "intact" in capsys.readouterr().out
 
 
+def end_in_every_way(counted: Counted) -> None:
+    counted.ask(max_tokens=20, ignore_eos=False, **saying("Fine."))[0].wait()
+    counted.ask(max_tokens=2)[0].wait()
+    counted.ask("x " * 9000)[0].wait()
+    counted.ask(max_tokens=LONG, deadline_s=0.3)[0].wait()
+    gone, crashed = (counted.ask(max_tokens=LONG)[0].wait_for_tokens() for _ in range(2))
+    gone.hang_up()
+    gone.wait()
+    counted.box.wait_for_running(1)
+    counted.box.engine().kill()
+    crashed.wait()
+    counted.box.wait_ready()
+
+
 # The box's own end
 
 
 def test_a_box_that_stops_closes_what_runs_as_interrupted(tmp_path: Path) -> None:
     ledger = Ledgered(tmp_path / "state")
-    with RunningBox.start(tmp_path, server={"drain_s": 0}) as box:
+    with RunningBox.start(tmp_path, engine=ENGINE, server={"drain_s": 0}) as box:
         counted = Counted(box, ledger)
         stream, stream_name = counted.ask(max_tokens=LONG)
         whole, whole_name = counted.ask("Poem", max_tokens=LONG, stream=False)
-        stream.wait_for_tokens(3)
-        box.wait_until(lambda: box.busy_slots() == 2, what="both run")
+        box.wait_for_running(2)
+        stream.wait_for_tokens(len(stream.token_ids) + 5)  # as many steps later, both have some
         assert box.stop() == 0
     for asked, name in ((stream, stream_name), (whole, whole_name)):
         asked.wait()
@@ -495,11 +512,12 @@ def test_a_killed_box_has_every_token_that_a_client_received(tmp_path: Path) -> 
     with RunningBox.start(tmp_path, engine=ENGINE) as box:
         counted = Counted(box, ledger)
         check_complete(box, counted.ask(max_tokens=3)[0])
+        settle(box, ledger)
         streams = [counted.ask(f"Story {number}", max_tokens=LONG) for number in range(2)]
-        twice, twice_name = counted.ask("Both", max_tokens=LONG, n=1, stream=False)
-        queued, queued_name = counted.ask("Wait", max_tokens=LONG)
         for stream, _ in streams:
             stream.wait_for_tokens(3)
+        twice, twice_name = counted.ask("Both", max_tokens=LONG, n=1, stream=False)
+        queued, queued_name = counted.ask("Wait", max_tokens=LONG)
         box.wait_until(lambda: ledger.in_flight == 4, what="all are admitted")
         box.process.kill()
         box.process.wait()

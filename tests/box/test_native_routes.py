@@ -221,7 +221,7 @@ def test_props_tell_model_template_and_build(box: RunningBox) -> None:
 
 
 def test_slots_are_as_many_as_sequences_and_idle(box: RunningBox) -> None:
-    box.wait_until(lambda: box.busy_slots() == 0, timeout=5, what="the slots are idle")
+    box.wait_until(lambda: box.busy_slots() == 0, what="the slots are idle")
     assert [slot["id"] for slot in box.slots()] == list(range(8))
     assert box.http.get("/slots?fail_on_no_slot=1").status_code == 200
 

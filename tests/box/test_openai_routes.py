@@ -238,6 +238,6 @@ async def test_closing_an_asynchronous_stream_frees_its_slot(box: RunningBox) ->
             extra_body={"ignore_eos": True},
         )  # fmt: skip
         await anext(aiter(stream))
-        box.wait_until(lambda: box.busy_slots() == 1, timeout=5, what="the slot is taken")
+        box.wait_until(lambda: box.busy_slots() == 1, what="the slot is taken")
         await stream.close()
         box.wait_until(lambda: box.busy_slots() == 0, what="the slot is free")

@@ -263,7 +263,7 @@ def _with_parameter(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1,1000}){1,1000}", "(a?){5000}a{5000}"])
 async def test_catastrophic_regex_ends_in_time(preparer: Preparer, pattern: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with contextlib.suppress(BadRequest):
             await preparer.chat(user("x", grammar=pattern, grammar_type="regex"))
         assert (await preparer.chat(user("hello"))).prompt
@@ -274,7 +274,7 @@ async def test_catastrophic_regex_ends_in_time(preparer: Preparer, pattern: str)
 
 async def test_template_that_never_ends_fails_alone() -> None:
     source = "{% if slow %}" + SLOW + "{% endif %}ok"
-    preparer = Preparer(MODEL, PrepareLimits(template_s=0.2), chat_template=source)
+    preparer = Preparer(MODEL, PrepareLimits(template_s=1.0), chat_template=source)
     await preparer.start()
     slow = asyncio.create_task(preparer.chat(user("x", template_kwargs={"slow": True})))
     others = [asyncio.create_task(preparer.render(user("x"))) for _ in range(3)]
@@ -321,10 +321,9 @@ async def test_killed_child_comes_back_and_no_job_is_lost(preparer: Preparer) ->
 async def test_idle_child_that_dies_is_replaced(preparer: Preparer) -> None:
     before = preparer.snapshot()
     os.kill(before.pid, signal.SIGKILL)
-    async with asyncio.timeout(20):
-        while preparer.snapshot().pid in (0, before.pid):
+    async with asyncio.timeout(60):
+        while preparer.snapshot().pid in (0, before.pid) or not preparer.snapshot().alive:
             await asyncio.sleep(0.02)
-    assert preparer.snapshot().alive
 
 
 async def test_job_that_kills_its_child_twice_is_refused() -> None:
@@ -332,7 +331,7 @@ async def test_job_that_kills_its_child_twice_is_refused() -> None:
     await preparer.start()
     job = asyncio.create_task(preparer.chat(user("x")))
     killed: set[int] = set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not job.done():
             await asyncio.sleep(0.2)
             pid = preparer.snapshot().pid
@@ -385,7 +384,7 @@ async def test_stop_refuses_what_waits_and_leaves_no_child() -> None:
     pid = preparer.snapshot().pid
     jobs = [asyncio.create_task(preparer.chat(user("x"))) for _ in range(3)]
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await preparer.stop()
     for result in await asyncio.gather(*jobs, return_exceptions=True):
         assert isinstance(result, Unavailable)

@@ -13,7 +13,7 @@ from appliance.accounts.limits import Limits
 from tests.box.running import RunningBox
 from tests.box.wire import HELLO
 
-LONG = 400
+LONG = 1500
 """Tokens of an answer that still runs while a test looks at something else."""
 
 
@@ -104,8 +104,12 @@ def test_what_is_counted_is_what_usage_says(limited: RunningBox, keys: KeyStore)
     answers = [app.ask(6), app.ask(9, n=2)]
     chunks = list(app.ask(12, stream=True, stream_options={"include_usage": True}))
     sent = sum(answer.usage.total_tokens for answer in (*answers, chunks[-1]))
-    left = app.own()["remaining"]["key"]
-    assert left["tokens_per_day"] == left["tokens_per_min"] == 10_000 - sent
+
+    def left() -> set[int]:
+        remaining = app.own()["remaining"]["key"]
+        return {remaining["tokens_per_day"], remaining["tokens_per_min"]}
+
+    limited.wait_until(lambda: left() == {10_000 - sent}, what="all three are counted")
     limited.wait_until(lambda: app.own()["today"]["requests"] == 3, what="the ledger has all three")
     own = app.own()
     assert own["today"]["total_tokens"] == own["month"]["total_tokens"] == sent
@@ -143,7 +147,8 @@ def test_limit_that_changes_while_a_request_runs_leaves_it_alone(
     limited: RunningBox, keys: KeyStore
 ) -> None:
     app = App(limited, keys, "running", Limits())
-    chunks = iter(app.ask(LONG, stream=True, extra_body={"ignore_eos": True}))
+    stream = app.ask(LONG, stream=True, extra_body={"ignore_eos": True})
+    chunks = iter(stream)
     next(chunks)
     keys.set_limits("running", Limits(tokens_per_day=10, concurrent=1), by=BOX)
     assert app.refused().code == "insufficient_quota"
@@ -151,10 +156,15 @@ def test_limit_that_changes_while_a_request_runs_leaves_it_alone(
     error = app.refused()
     assert (error.code, error.response.headers["retry-after"]) == ("rate_limit_exceeded", "1")
     keys.set_limits("running", Limits(concurrent=2), by=BOX)
-    app.ask(1)
-    last = list(chunks)[-1]
-    assert last.choices[0].finish_reason == "length"
+    ends = list(app.ask(30, stream=True, extra_body={"ignore_eos": True}))
+    assert ends[-1].choices[0].finish_reason == "length"
+    for _ in range(20):
+        assert next(chunks).choices[0].finish_reason is None, "it goes on"
     keys.set_limits("running", Limits(concurrent=1), by=BOX)
+    stream.close()
+    limited.wait_until(
+        lambda: app.own()["remaining"]["key"]["concurrent"] == 1, what="the place is free"
+    )
     app.ask(1)
 
 
@@ -199,12 +209,13 @@ def test_many_at_once_are_let_in_up_to_the_limit_and_no_further(
     assert sorted(outcomes) == ["answered"] * 5 + ["refused"] * 7
 
 
-def test_day_goes_on_after_a_restart(limited: RunningBox, home: Path, keys: KeyStore) -> None:
-    """Last: it stops the box of the other tests."""
-    app = App(limited, keys, "patient", Limits(tokens_per_day=10_000))
-    used = app.ask(8).usage.total_tokens
-    assert limited.stop() == 0
-    with RunningBox.start(home) as again:
+def test_day_goes_on_after_a_restart(tmp_path: Path) -> None:
+    keys = KeyStore(tmp_path / "state" / FILE_NAME)
+    with RunningBox.start(tmp_path) as box:
+        app = App(box, keys, "patient", Limits(tokens_per_day=10_000))
+        used = app.ask(8).usage.total_tokens
+        assert box.stop() == 0
+    with RunningBox.start(tmp_path) as again:
         app.box = again
         app.use(app.secret)
         assert app.own()["remaining"]["key"]["tokens_per_day"] == 10_000 - used

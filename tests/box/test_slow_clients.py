@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.box.conftest import Start
 from tests.box.neighbour import living_beside
 from tests.box.running import RunningBox
 from tests.box.wire import chat, connected
@@ -57,6 +58,7 @@ def test_a_client_that_stops_reading_is_dropped_and_its_request_ended(box: Runni
         chat(max_tokens=8000, ignore_eos=True, stream=True, logprobs=True, top_logprobs=20)
     ).encode()
     memory = psutil.Process(box.process.pid).memory_info
+    gone = outcomes(box).count("disconnected")
     with living_beside(box) as neighbour, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with connected(box) as other:
@@ -65,13 +67,15 @@ def test_a_client_that_stops_reading_is_dropped_and_its_request_ended(box: Runni
         assert connection.recv(100).startswith(OK)
         before, goal = memory().rss, neighbour.answers + 2
         box.wait_until(
-            lambda: "disconnected" in outcomes(box), timeout=60, what="the request is ended"
+            lambda: outcomes(box).count("disconnected") > gone,
+            timeout=120,
+            what="the request is ended",
         )
         assert memory().rss - before < 40 * 2**20
         box.wait_until(
             lambda: neighbour.answers >= goal or neighbour.problem, what="others are answered"
         )
-    box.wait_until(lambda: box.busy_slots() == 0, what="the slot is free")
+    box.wait_idle()
 
 
 def test_a_body_that_trickles_in_gets_408_however_steadily(box: RunningBox) -> None:
@@ -80,7 +84,7 @@ def test_a_body_that_trickles_in_gets_408_however_steadily(box: RunningBox) -> N
         started = time.monotonic()
         connection.settimeout(0.2)
         answer = b""
-        while not answer and time.monotonic() - started < 3 * BODY_S:
+        while not answer and time.monotonic() - started < 20 * BODY_S:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.send(b" ")
             with suppress(TimeoutError):
@@ -93,7 +97,7 @@ def test_a_body_that_trickles_in_gets_408_however_steadily(box: RunningBox) -> N
 def test_a_kept_connection_is_closed_when_it_idles(box: RunningBox) -> None:
     with connected(box) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer, took = ended_within(connection, 4 * KEEP_S)
+        answer, took = ended_within(connection, 30 * KEEP_S)
     assert answer.startswith(OK)
     assert took >= KEEP_S * 0.9
 
@@ -115,16 +119,22 @@ def test_idle_connections_by_the_hundred_keep_nobody_out(box: RunningBox) -> Non
     box.wait_until(lambda: daemon.num_fds() < before + 10, what="the connections are closed")
 
 
-def test_where_all_connections_are_busy_a_new_one_is_told_so(box: RunningBox) -> None:
+def test_where_all_connections_are_busy_a_new_one_is_told_so(start_box: Start) -> None:
+    """Here bodies may take their time, so that all stay busy while the new one comes."""
+    box = start_box(limits={"connections": 12, "body_s": 600})
     body = b"Content-Length: 5000\r\n\r\n{"
     with ExitStack() as stack:
-        for _ in range(40):
+        for _ in range(12):
             stack.enter_context(connected(box)).sendall(HEAD + body)
-        time.sleep(0.5)
-        with connected(box) as late:
-            late.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            answer, _ = ended_within(late, 5)
-    head, _, said = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 503 ")
-    assert json.loads(said)["error"]["code"] == "too_many_connections"
+        box.wait_until(lambda: asked_anew(box).startswith(b"HTTP/1.1 503 "), what="all are busy")
+        head, _, said = asked_anew(box).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(said)["error"]["code"] == "too_many_connections"
     box.wait_until(lambda: box.http.get("/health").status_code == 200, what="there is room again")
+
+
+def asked_anew(box: RunningBox) -> bytes:
+    """The answer to a small question over a new connection."""
+    with connected(box) as late:
+        late.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return ended_within(late, 30)[0]

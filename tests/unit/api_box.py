@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from msgspec.structs import replace
 
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.api.app import create_app
@@ -18,7 +19,10 @@ from appliance.engine.messages import (
     Counts,
     Delta,
     Event,
+    Expect,
     Finished,
+    FirstLogits,
+    Pool,
     Ready,
     Signals,
     Started,
@@ -110,7 +114,7 @@ class ScriptedTicket:
         self.started_at: float | None = None
         self.first_at: float | None = None
         self.generated = 0
-        self.on_signal: Callable[[Signals], None] | None = None
+        self.on_signal: Callable[[Signals | FirstLogits], None] | None = None
         self.position = position
         self.cancelled = asyncio.Event()
         self._steps = list(steps)
@@ -136,7 +140,7 @@ class ScriptedTicket:
                 self.account.failed(step)
                 self.account.settle(None)
             raise step
-        if isinstance(step, Signals):
+        if isinstance(step, Signals | FirstLogits):
             if self.on_signal is not None:
                 self.on_signal(step)
             return await self._next(timeout)
@@ -171,9 +175,23 @@ class ScriptedTicket:
         self.cancelled.set()
 
 
+class ScriptedOrders:
+    """Keeps what the engine would be told."""
+
+    def __init__(self) -> None:
+        self.expected: list[Expect] = []
+
+    def expect(self, expect: Expect) -> None:
+        self.expected.append(expect)
+
+    def reprioritise(self, ticket: ScriptedTicket, priority: int, pool: Pool) -> None:
+        ticket.request = replace(ticket.request, priority=priority, pool=pool)
+
+
 class ScriptedSupervisor:
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.orders = ScriptedOrders()
         self.snapshot = EngineSnapshot(
             state="ready", ready=READY, last_progress=time.monotonic(), pid=1
         )
@@ -186,6 +204,10 @@ class ScriptedSupervisor:
         ticket = ScriptedTicket(request, self.script(request), self.position, account)
         self.tickets[request.id] = ticket
         return ticket
+
+    def waiting(self) -> list[ScriptedTicket]:
+        waiting = [ticket for ticket in self.tickets.values() if ticket.started_at is None]
+        return sorted(waiting, key=lambda t: (t.request.pool, t.request.priority, t.submitted_at))
 
     def pause(self, on: bool) -> None:
         self.done.append(f"pause {on}")
@@ -280,6 +302,7 @@ class BytePreparer:
             output=ready.output,
             tools_format=ready.tools_format,
             stop=ready.stop,
+            closing=ready.closing,
         )
 
     async def render(self, job: ChatJob) -> str:

@@ -2,16 +2,16 @@
 
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.messages import Submit
-from appliance.engine.plan import Chunk, Clear, Move, Plan, Remove
+from appliance.engine.plan import Chunk, Clear, Move, Plan, Remove, Restore, Save
 from appliance.engine.scheduler import Limits, Scheduler
-from appliance.engine.sequence import Sequence, State
+from appliance.engine.sequence import SavedState, Sequence, State
 from appliance.engine.vocab import Vocab
 
 
@@ -71,6 +71,9 @@ class Mirror:
 
     def __init__(self) -> None:
         self.cache: dict[int, list[Cell]] = {}
+        self.refuses = False
+        """No state can be put back."""
+        self._saved: dict[SavedState, list[Cell]] = {}
 
     def apply(self, plan: Plan) -> None:
         for move in plan.moves:
@@ -91,6 +94,17 @@ class Mirror:
             return
         if isinstance(move, Remove):
             del self.cache.get(move.seq_id, [])[move.start :]
+            return
+        if isinstance(move, Save):
+            assert len(self.cache[move.seq_id]) == move.state.tokens, "saved another length"
+            self._saved[move.state] = list(self.cache[move.seq_id])
+            move.state.data = bytearray(1)
+            return
+        if isinstance(move, Restore):
+            assert not self.cache.get(move.seq_id), "restored over what is there"
+            if not self.refuses:
+                self.cache[move.seq_id] = [replace(cell) for cell in self._saved[move.state]]
+                move.state.restored = True
             return
         assert not self.cache.get(move.target), "copied over what is there"
         assert len(self.cache[move.source]) >= move.length, "copied more than there is"
@@ -123,7 +137,9 @@ class Simulation:
         plan = self.scheduler.schedule(self.now)
         self._check_plan(plan)
         self.mirror.apply(plan)
-        assert self.mirror.used == self.scheduler.pool.used <= self.scheduler.limits.n_cells
+        refused = self.mirror.refuses and any(isinstance(move, Restore) for move in plan.moves)
+        assert refused or self.mirror.used == self.scheduler.pool.used
+        assert self.scheduler.pool.used <= self.scheduler.limits.n_cells
         for chunk in plan.chunks:
             self.scheduler.computed(chunk)
             self._check_cache(chunk.sequence)
@@ -169,7 +185,8 @@ class Simulation:
         planned = [chunk.sequence for chunk in plan.chunks]
         assert len(set(planned)) == len(planned)
         assert plan.n_tokens <= limits.step_tokens
-        decoding = [s for s in self.scheduler.running if s.state is State.DECODE]
+        running = [s for s in self.scheduler.running if not s.batch]
+        decoding = [s for s in running if s.state is State.DECODE]
         assert set(decoding) <= set(planned), "a decoding sequence was left out"
         prompts = sum(len(c.tokens) for c in plan.chunks if c.sequence.state is State.PREFILL)
         assert not decoding or prompts <= limits.prefill_tokens

@@ -110,10 +110,16 @@ class Nursery:
         self.children: list[FakeChild] = []
         self.prepare: Callable[[FakeChild], None] = lambda child: None
         self.fails: Exception | None = None
+        self.niceness = 0
 
     async def launch(
-        self, log_level: str, on_report: Callable[[Report], None], on_end: Callable[[], None]
+        self,
+        log_level: str,
+        on_report: Callable[[Report], None],
+        on_end: Callable[[], None],
+        niceness: int,
     ) -> FakeChild:
+        self.niceness = niceness
         await asyncio.sleep(0)
         if self.fails is not None:
             raise self.fails
@@ -164,7 +170,7 @@ async def running(nursery: Nursery) -> AsyncIterator[Supervisor]:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Lets the supervisor turn until it is so; fails the test when it never is."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -177,7 +183,7 @@ async def next_child(nursery: Nursery, supervisor: Supervisor, number: int = 2) 
 
 async def fate(ticket: Ticket) -> Finished | Exception:
     """How the request ends."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 event = await ticket.next()

@@ -158,6 +158,8 @@ def test_a_box_that_knows_nothing_raises_nothing() -> None:
         ({"too_hot": (("coretemp Package id 0", 100.4, 100.0),)}, "too_hot"),
         ({"degraded": ("gpu: no device",)}, "gpu_lost"),
         ({"degraded": ("encoder: not installed",)}, "degraded"),
+        ({"degraded": ("control: a forecast was no distribution",)}, "degraded"),
+        ({"overrun_pct": 1.0}, "ticks_overrun"),
     ],
 )
 def test_each_rule_raises_its_alarm(facts: dict[str, object], code: str) -> None:
@@ -178,6 +180,7 @@ def test_each_rule_raises_its_alarm(facts: dict[str, object], code: str) -> None
         {"export_age_days": 6.9, "ledger_age_days": 400.0},
         {"ledger_age_days": 29.0},
         {"disk_free": 10, "disk_total": 100},
+        {"overrun_pct": 0.99},
     ],
 )
 def test_what_is_still_in_order_raises_nothing(facts: dict[str, object]) -> None:

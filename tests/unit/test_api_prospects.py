@@ -155,7 +155,7 @@ async def test_slots_and_rows_tell_what_is_expected_by_now(tmp_path: Path) -> No
     async with forecasting(tmp_path, script=script, cost=CostConfig(overhead_per_month=9)) as box:
         asking = asyncio.create_task(client_of(box).post(CHAT, json=chat(stream=True)))
         supervisor: Any = box.supervisor
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not any(one.outlook and one.outlook.generated for one in box.aboard.values()):
                 await asyncio.sleep(0.001)
         id = next(iter(box.aboard))

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import math
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -120,13 +121,22 @@ async def test_a_refused_request_has_a_row_too(tmp_path: Path) -> None:
 async def test_a_flood_of_refusals_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TOGETHER_S", 0.05)
+    loop, later = asyncio.get_running_loop(), list[Callable[[], None]]()
+    call_later = loop.call_later
+
+    def remember(delay: float, callback: Callable[..., None], *args: Any) -> Any:
+        """Time passes when the test says so."""
+        if delay != module.TOGETHER_S:
+            return call_later(delay, callback, *args)
+        later.append(lambda: callback(*args))
+
+    monkeypatch.setattr(loop, "call_later", remember)
     box = make_box(tmp_path)
     for _ in range(7):
         await ask(box, messages=[])
     assert [row.count for row in ledger_of(box).requests] == [1]
-    while len(ledger_of(box).requests) < 2:
-        await asyncio.sleep(0.01)
+    later.pop()()
+    assert not later
     assert [row.count for row in ledger_of(box).requests] == [1, 6]
     assert len({row.number for row in ledger_of(box).requests}) == 2
     await ask(box, messages=[])

@@ -1,5 +1,6 @@
 """Exclusive requests: alone on an emptied cache, in their turn, and true in what they claim."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -137,6 +138,18 @@ def test_nothing_is_drafted_for_exclusive_and_forced_requests() -> None:
     simulation.add(make_submit("forced", (1, 2) * 10, max_tokens=20, forced=(1,) * 20))
     steps = [simulation.step() for _ in range(30)]
     assert not any(chunk.draft for plan in steps for chunk in plan.chunks)
+
+
+@pytest.mark.parametrize("pool", ["a", "b"])
+@pytest.mark.parametrize("slowed", [False, True])
+def test_its_prompt_is_read_in_the_same_pieces_whatever_the_machine_does(
+    slowed: bool, pool: str
+) -> None:
+    simulation = Watched(make_scheduler(step_tokens=32, prefill_tokens=8))
+    simulation.scheduler.slowed = slowed
+    simulation.add(make_submit("alone", range(70), max_tokens=2, exclusive=True, pool=pool))
+    pieces = [len(chunk.tokens) for _ in range(4) for chunk in simulation.step().chunks]
+    assert pieces == [32, 32, 6, 1]
 
 
 def test_paused_scheduler_starts_no_exclusive_request() -> None:

@@ -178,10 +178,10 @@ HOSTILE: list[dict[str, Any]] = [
 def test_schema_that_cannot_be_enforced_is_refused_in_time(
     tokenizer: LLTokenizer, schema: dict[str, Any]
 ) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises((BadRequest, ConstraintError)):
         grammar.prove(tokenizer, grammar.schema_grammar(schema, "p", MOST))
-    assert time.monotonic() - begun < 2.0
+    assert time.process_time() - begun < 2.0
 
 
 def test_unsupported_keyword_is_named(tokenizer: LLTokenizer) -> None:
@@ -201,7 +201,7 @@ def test_catastrophic_regex_is_compiled_or_refused_in_time(
         grammar.raw_grammar(pattern, "regex", MOST),
         grammar.schema_grammar({"type": "string", "pattern": pattern}, "p", MOST),
     ):
-        begun = time.monotonic()
+        begun = time.process_time()
         try:
             constraint = Constraint(tokenizer, source)
             for byte in b'"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa':
@@ -209,7 +209,7 @@ def test_catastrophic_regex_is_compiled_or_refused_in_time(
                 constraint.accept(byte)
         except ConstraintError:
             pass
-        assert time.monotonic() - begun < 2.0
+        assert time.process_time() - begun < 2.0
 
 
 LIST = {

@@ -2,13 +2,17 @@
 
 import json
 import logging
+import os
 import queue
+import socket
+import subprocess
+import sys
 
 import pytest
 
 from appliance.config import LoggingConfig
-from appliance.logformat import JsonFormatter, TextFormatter
-from appliance.observe.logs import DroppingHandler, configure
+from appliance.logformat import JsonFormatter, TextFormatter, Upward, for_child, hand_down
+from appliance.observe.logs import Children, DroppingHandler, configure
 
 
 def record(message: str, *args: object) -> logging.LogRecord:
@@ -52,3 +56,55 @@ def test_tracebacks_are_written(as_json: bool, capsys: pytest.CaptureFixture[str
     err = capsys.readouterr().err
     assert "RuntimeError: broken" in err
     assert "not shown" not in err
+
+
+SAYS = """
+import logging, sys
+from appliance.logformat import to_stderr
+to_stderr("info", int(sys.argv[1]))
+logging.getLogger("some.engine").warning("it is %s", "warm")
+"""
+
+
+def test_lines_of_a_child_are_heard_and_stand_on_standard_error_too() -> None:
+    heard: queue.Queue[logging.LogRecord] = queue.Queue()
+    children = Children(heard.put)
+    try:
+        hand_down(json=False, listening=children.fileno())
+        options, inherited = for_child()
+        assert options == ["--log-fd", str(children.fileno())]
+        command = [sys.executable, "-c", SAYS, options[1]]
+        done = subprocess.run(command, pass_fds=inherited, capture_output=True, check=True)
+        line = heard.get(timeout=60)
+    finally:
+        hand_down(json=False)
+        children.close()
+    assert b"some.engine: it is warm" in done.stderr
+    assert (line.name, line.levelname, line.getMessage()) == (
+        "some.engine", "WARNING", "it is warm"
+    )  # fmt: skip
+
+
+def test_a_child_waits_for_nobody_who_does_not_listen_and_nonsense_ends_nothing() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    upward = Upward(theirs.detach())
+    for _ in range(5000):
+        upward.handle(record("x"))
+    ours.close()
+    upward._socket.close()
+
+    heard: queue.Queue[logging.LogRecord] = queue.Queue()
+    children = Children(heard.put)
+    with socket.socket(fileno=os.dup(children.fileno())) as mad:
+        for data in (b"", b"no line", b"[1,2]"):
+            mad.send(data)
+    upward = Upward(os.dup(children.fileno()))
+    upward.handle(record("still heard"))
+    assert heard.get(timeout=60).getMessage() == "still heard"
+    upward._socket.close()
+    children.close()
+
+
+def test_where_nobody_listens_a_child_is_told_of_no_listener() -> None:
+    hand_down(json=False)
+    assert for_child() == ([], [])

@@ -11,6 +11,7 @@ from appliance.engine.messages import (
     Command,
     Counts,
     Delta,
+    Expect,
     Fatal,
     Finished,
     Frames,
@@ -22,12 +23,14 @@ from appliance.engine.messages import (
     Prefill,
     Ready,
     Report,
+    Reprioritise,
     Sampling,
     Shutdown,
     Signals,
     SlotState,
     Started,
     Stats,
+    Steer,
     Submit,
     TokenLogprob,
     decode_command,
@@ -39,6 +42,7 @@ small = st.integers(0, 2**31)
 texts = st.text(max_size=8)
 seconds = st.floats(0, 1e9)
 tokens = st.lists(small, max_size=5).map(tuple)
+pools = st.sampled_from(("a", "b"))
 samplings = st.builds(
     Sampling,
     seed=st.none() | st.integers(0, 2**63),
@@ -46,7 +50,7 @@ samplings = st.builds(
 )
 logprobs = st.builds(TokenLogprob, small, seconds, st.lists(st.tuples(small, seconds)).map(tuple))
 counts = st.builds(Counts, *[small] * 6, *[seconds] * 3, small)
-slots = st.builds(SlotState, small, texts, small, st.just("decode"), *[small] * 5)
+slots = st.builds(SlotState, small, texts, small, st.just("decode"), *[small] * 5, pool=pools)
 events = st.one_of(
     st.builds(Started, texts, seconds, small),
     st.builds(Prefill, texts, small, small, small, seconds),
@@ -76,12 +80,16 @@ loads = st.builds(
     *[small] * 3,
     lora=st.lists(st.tuples(texts, seconds), max_size=2).map(tuple),
 )
+expects = st.builds(Expect, texts, tokens, st.lists(seconds, max_size=5).map(tuple))
 commands = st.one_of(
     submits,
     loads,
     st.builds(Cancel, texts, st.sampled_from(["cancelled", "deadline"])),
     st.builds(Ping, seconds),
     st.builds(Pause, st.booleans()),
+    expects,
+    st.builds(Steer, b_cells=small, tau=seconds, expected=expects),
+    st.builds(Reprioritise, texts, small, pools),
     st.just(Shutdown()),
 )
 stats = st.builds(Stats, steps=small, compute_seconds=seconds)

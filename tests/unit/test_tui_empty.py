@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from appliance.frames import Board as Board_
-from appliance.frames import BoardEvent, BoardLink, Job, Output, Sensor, Step
+from appliance.frames import (
+    BoardEvent,
+    BoardLink,
+    FirmwareSlot,
+    FirmwareUpdate,
+    Job,
+    Output,
+    Sensor,
+    Step,
+)
 from tests.unit.console_views import LIVE, STATE, view
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
@@ -31,8 +40,13 @@ BOARD = Board_(
     firmware="1.0.0",
     reset_cause="power",
     timeout_ms=30_000,
+    slots=(
+        FirmwareSlot(slot="a", version="1.0.0", state="confirmed"),
+        FirmwareSlot(slot="b", version="0.9.0", state="kept"),
+    ),
+    update=FirmwareUpdate(version="1.1.0", phase="files", done=400, total=1000),
     outputs=(
-        Output(name="fan0", now_pct=45.0, safe_pct=70.0),
+        Output(name="fan0", now_pct=45.0, safe_pct=70.0, unit="1", highest=1.0, left_ms=1800),
         Output(name="aux", now_pct=None, safe_pct=0.0),
     ),
     events=(BoardEvent(at_ms=1_790_000_000_000, code="button", argument=0),),

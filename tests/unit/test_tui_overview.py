@@ -69,7 +69,14 @@ def test_unknown_is_a_question_mark_and_never_zero() -> None:
 
 def test_what_there_is_none_of_is_a_dash_with_its_reason() -> None:
     row = row_of(view("empty"), "KV pool B")
-    assert row.split(maxsplit=5) == ["KV", "pool", "B", "-", "-", "not split: every cell is in A"]
+    assert row.split(maxsplit=5) == [
+        "KV",
+        "pool",
+        "B",
+        "-",
+        "-",
+        "no batch request: A has every cell",
+    ]
     assert row_of(view("empty"), "TTFT").split()[:4] == ["TTFT", "-", "-", "<2000"]
 
 
