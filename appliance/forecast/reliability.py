@@ -64,8 +64,11 @@ def _blocks(kept: NDArray[np.bool_]) -> dict[str, float]:
 
 
 def events(happened: ArrayLike, chance: ArrayLike) -> dict[str, float]:
-    """Of a yes or no told as a probability: Brier score, calibration error, AUROC."""
+    """Of a yes or no told as a probability: Brier score, calibration error, AUROC. NaN where there
+    is nothing to judge (every answer was cut off before it could tell)."""
     real, told = (np.asarray(part, dtype=np.float64) for part in (happened, chance))
+    if not len(real):
+        return {"count": 0.0} | dict.fromkeys(("rate", "brier", "ece", "auroc"), float("nan"))
     return {
         "count": float(len(real)),
         "rate": float(real.mean()),

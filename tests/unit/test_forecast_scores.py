@@ -121,6 +121,13 @@ def test_true_chances_are_calibrated_and_false_ones_are_not() -> None:
     assert honest["auroc"] == pytest.approx(wrong["auroc"])  # the same order
 
 
+def test_events_of_which_none_can_be_judged_are_told_as_unknown() -> None:
+    found = reliability.events([], [])
+    assert found.pop("count") == 0
+    assert np.isnan(list(found.values())).all()
+    assert found.keys() == reliability.events([1, 0], [0.9, 0.2]).keys() - {"count"}
+
+
 def test_a_right_forecast_is_reliable_however_many_answers_were_cut() -> None:
     rng, hazards = np.random.default_rng(0), make_hazards(1500, 5)
     hazards[:, :9] = 0.003  # short lengths are whole tokens: no level is met exactly there
