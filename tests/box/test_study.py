@@ -125,14 +125,18 @@ def test_box_with_keys_refuses_a_study_without_one_and_says_what_to_do(
 def test_interrupted_study_keeps_what_was_answered(box: RunningBox, tmp_path: Path) -> None:
     answers = tmp_path / "answers.jsonl"
     command = ["study", "grid", "--url", box.url, "--output", str(tmp_path), "--parallel", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "appliance", *command], stderr=subprocess.PIPE
-    )
-    box.wait_until(
-        lambda: answers.exists() and len(answers.read_bytes().splitlines()) > 2, 60, "answers"
-    )
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    started = [sys.executable, "-m", "appliance", *command]
+    with subprocess.Popen(started, stderr=subprocess.PIPE) as process:
+        try:
+            box.wait_until(
+                lambda: answers.exists() and len(answers.read_bytes().splitlines()) > 2,
+                60,
+                "answers",
+            )
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert b"it goes on" in said
     assert len(answers.read_bytes().splitlines()) > 2
