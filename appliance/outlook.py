@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.engine.messages import Delta, Event, Finished, FirstLogits, Signals
-from appliance.errors import ApiError
 from appliance.expected import Table, moved, table_of
 from appliance.forecast.dataset import Signal
 from appliance.forecast.refine import Refined, Refinement, Refiner
 from appliance.forecast.told import Forecast
-from appliance.ledger.recovery import Recovered
-from appliance.ticket import Account
+from appliance.ticket import Account, Relay
 
 log = logging.getLogger(__name__)
 
@@ -293,13 +291,13 @@ class Outlook:
         }
 
 
-class Watched:
+class Watched(Relay):
     """A `ticket.Account` whose outlook hears what it hears, first."""
 
-    __slots__ = ("_account", "_outlook", "_texts")
+    __slots__ = ("_outlook", "_texts")
 
     def __init__(self, account: Account, outlook: Outlook) -> None:
-        self._account = account
+        super().__init__(account)
         self._outlook = outlook
         self._texts = outlook.texts
 
@@ -309,12 +307,3 @@ class Watched:
         else:
             self._outlook.event(event)
         self._account.event(event)
-
-    def cancelled(self, by: str) -> None:
-        self._account.cancelled(by)
-
-    def failed(self, error: ApiError) -> None:
-        self._account.failed(error)
-
-    def settle(self, lost: Recovered | None) -> None:
-        self._account.settle(lost)

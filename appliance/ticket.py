@@ -43,6 +43,27 @@ class Account(Protocol):
         ...
 
 
+class Relay:
+    """An `Account` that passes on all it hears, for those that listen in on some of it."""
+
+    __slots__ = ("_account",)
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def event(self, event: Event) -> None:
+        self._account.event(event)
+
+    def cancelled(self, by: str) -> None:
+        self._account.cancelled(by)
+
+    def failed(self, error: ApiError) -> None:
+        self._account.failed(error)
+
+    def settle(self, lost: Recovered | None) -> None:
+        self._account.settle(lost)
+
+
 class Ticket:
     """Made by `Supervisor.submit`. Belongs to the event loop.
 

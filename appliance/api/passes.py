@@ -9,10 +9,8 @@ from appliance.accounts.limits import Tier
 from appliance.accounts.quotas import Quotas
 from appliance.accounts.tally import Holder
 from appliance.engine.messages import Delta, Event
-from appliance.errors import ApiError
-from appliance.ledger.recovery import Recovered
 from appliance.ledger.rows import RequestRow
-from appliance.ticket import Account
+from appliance.ticket import Account, Relay
 
 
 class Pass:
@@ -79,13 +77,13 @@ class Pass:
         return rate_headers(self._visit.tallies, time.monotonic())
 
 
-class _Metered:
+class _Metered(Relay):
     """A `ticket.Account` on the way to its quotas."""
 
-    __slots__ = ("_account", "_part", "_pass")
+    __slots__ = ("_part", "_pass")
 
     def __init__(self, account: Account, of: Pass, part: int) -> None:
-        self._account = account
+        super().__init__(account)
         self._pass = of
         self._part = part
 
@@ -93,12 +91,3 @@ class _Metered:
         if isinstance(event, Delta) and event.token_ids:
             self._pass.arrived(len(event.token_ids), self._part)
         self._account.event(event)
-
-    def cancelled(self, by: str) -> None:
-        self._account.cancelled(by)
-
-    def failed(self, error: ApiError) -> None:
-        self._account.failed(error)
-
-    def settle(self, lost: Recovered | None) -> None:
-        self._account.settle(lost)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from appliance.commands.asking import ask
+from appliance.commands.reaching import cacert_option, url_option
 from appliance.commands.requests import NotDone
 
 if TYPE_CHECKING:
@@ -36,18 +37,7 @@ def board_group() -> None:
 
 def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of the commands that ask a running box."""
-    for option in (
-        click.option("--cacert", type=click.Path(exists=True), help="Certificate of the box's CA."),
-        click.option(
-            "--url",
-            default="http://127.0.0.1:8421",
-            show_default=True,
-            envvar="STEELYARD_URL",
-            help="Where the box is; $STEELYARD_URL.",
-        ),
-    ):
-        command = option(command)
-    return command
+    return url_option(cacert_option(command))
 
 
 # -- keys and images ---------------------------------------------------------------------------

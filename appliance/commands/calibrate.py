@@ -8,6 +8,7 @@ import click
 
 from appliance.commands.calibrating import forecaster_commands
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.reaching import read_key
 from appliance.commands.requests import NotDone
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
         ),
         box=Box(
             url=given["url"] or base_url(server.host, server.port, tls=tls),
-            key=_key(given["key_file"]),
+            key=read_key(given["key_file"], "STEELYARD_API_KEY", refusal=NotDone),
             cacert=str(given["cacert"] or ""),
         ),
         install="never" if given["output"] else given["install"],
@@ -127,15 +128,6 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get("STEELYARD_API_KEY", "").strip()
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise NotDone(f"{file} cannot be read as a key: {error}") from None
 
 
 def _told(config: "Config", ended: "Ended", given: dict[str, Any]) -> int:

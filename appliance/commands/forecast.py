@@ -1,7 +1,6 @@
 """`steelyard forecast`: what an answer would cost, before it is asked for."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from appliance.commands.asking import ask
+from appliance.commands.reaching import cacert_option, read_key, url_option
 
 _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 
@@ -18,19 +18,13 @@ _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 @click.option("--max-tokens", type=click.IntRange(1), help="Limit of the answer.")
 @click.option("--system", help="System message in front of it.")
 @click.option("--json", "as_json", is_flag=True, help="What the box answered, as it stands.")
-@click.option(
-    "--url",
-    default="http://127.0.0.1:8421",
-    show_default=True,
-    envvar="STEELYARD_URL",
-    help="Where the box is; $STEELYARD_URL.",
-)
+@url_option
 @click.option(
     "--key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the key. Default: $STEELYARD_API_KEY.",
 )
-@click.option("--cacert", type=click.Path(exists=True), help="Certificate of the box's CA.")
+@cacert_option
 def forecast_command(
     text: str,
     max_tokens: int | None,
@@ -47,17 +41,8 @@ def forecast_command(
     body: dict[str, Any] = {"messages": [*messages, {"role": "user", "content": said}]}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
-    told = ask(f"{url.rstrip('/')}/v1/forecast", body, _key(key_file), cacert)
+    told = ask(f"{url.rstrip('/')}/v1/forecast", body, read_key(key_file, *_KEYS), cacert)
     click.echo(json.dumps(told) if as_json else table(told), nl=True)
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return next((os.environ[name].strip() for name in _KEYS if os.environ.get(name)), "")
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise click.ClickException(f"{file} cannot be read as a key: {error}") from None
 
 
 def table(told: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.reaching import cacert_option, url_option
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -132,14 +133,8 @@ def requests_show(name: str, file: Path | None) -> None:
 
 @requests_group.command("cancel")
 @click.argument("name", metavar="ID")
-@click.option(
-    "--url",
-    default="http://127.0.0.1:8421",
-    show_default=True,
-    envvar="STEELYARD_URL",
-    help="Where the box is; $STEELYARD_URL.",
-)
-@click.option("--cacert", type=click.Path(exists=True), help="Certificate of the box's CA.")
+@url_option
+@cacert_option
 def requests_cancel(name: str, url: str, cacert: str | None) -> None:
     """End a request that waits or runs. Takes the admin key from $STEELYARD_ADMIN_KEY."""
     key = os.environ.get("STEELYARD_ADMIN_KEY", "")

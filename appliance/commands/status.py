@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from appliance.commands.reaching import read_key, url_option
+
 if TYPE_CHECKING:
     from appliance.commands.listening import Unheard
     from appliance.frames import Frame
@@ -47,13 +49,7 @@ class _Asked:
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object; unknown is null.")
 @click.option("--line", is_flag=True, help="The first line alone.")
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option(
-    "--url",
-    default="http://127.0.0.1:8421",
-    show_default=True,
-    envvar="STEELYARD_URL",
-    help="Where the box is; $STEELYARD_URL.",
-)
+@url_option
 @click.option(
     "--key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -81,22 +77,13 @@ def status_command(
 
     asked = _Asked(
         url=url,
-        key=_key(key_file),
+        key=read_key(key_file, "STEELYARD_ADMIN_KEY"),
         cacert=cacert or "",
         as_json=as_json,
         line=line,
         lang=(lang or language(os.environ)) if _utf8() else "en",
     )
     return _watch(asked) if watch else _once(asked)
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get("STEELYARD_ADMIN_KEY", "").strip()
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise click.ClickException(f"{file} cannot be read as a key: {error}") from None
 
 
 def _once(asked: _Asked) -> int:

@@ -1,7 +1,6 @@
 """`steelyard study`: experiments on answer lengths, on the model at hand."""
 
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.reaching import read_key
 from appliance.commands.requests import NotDone
 from appliance.commands.studyoptions import (
     OUTPUT,
@@ -184,17 +184,10 @@ def _begin(asked: Asked, name: str) -> "Study":
     from appliance.study.asking import Box
     from appliance.study.driver import begin
 
-    box = Box(asked.url, _key(asked.key_file), asked.cacert)
+    box = Box(
+        asked.url, read_key(asked.key_file, "STEELYARD_API_KEY", refusal=NotDone), asked.cacert
+    )
     return begin(box, asked.folder(name), asked.parallel, asked.fresh, _progress)
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get("STEELYARD_API_KEY", "").strip()
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise NotDone(f"{file} cannot be read as a key: {error}") from None
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from appliance.commands.reaching import cacert_option, url_option
+
 HOME = Path("steelyard-study")
 
 
@@ -43,19 +45,13 @@ QUICK = click.option("--quick", is_flag=True, help="A small run, to see that it 
 def box_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds what `Asked` holds, and gathers it as the argument `asked`."""
     options = (
-        click.option(
-            "--url",
-            default="http://127.0.0.1:8421",
-            show_default=True,
-            envvar="STEELYARD_URL",
-            help="Where the box is; $STEELYARD_URL.",
-        ),
+        url_option,
         click.option(
             "--key-file",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="File with a key of scope infer. Default: $STEELYARD_API_KEY.",
         ),
-        click.option("--cacert", type=click.Path(exists=True), help="Certificate of the box's CA."),
+        cacert_option,
         click.option(
             "--prompts",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
