@@ -209,7 +209,8 @@ def test_log_probabilities_tell_every_shown_token_and_its_rivals(box: RunningBox
 
 def test_log_probabilities_without_rivals_have_empty_lists(box: RunningBox) -> None:
     (choice,) = box.client().chat.completions.create(
-        model=MODEL, messages=HELLO, max_tokens=2, logprobs=True
+        model=MODEL, messages=HELLO, max_tokens=2, temperature=0, logprobs=True,
+        extra_body={"ignore_eos": True},
     ).choices  # fmt: skip
     assert choice.logprobs is not None
     assert [entry.top_logprobs for entry in choice.logprobs.content or []] == [[], []]
