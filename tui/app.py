@@ -17,17 +17,15 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui import commands, crash
+from tui import commands, crash, pointer
 from tui.desk import Desk
 from tui.lines import Line
 from tui.link import Link
+from tui.pace import TICK_S, Pace
 from tui.screen import Screen
 from tui.settings import Settings
 from tui.theme import THEMES
 
-TICK_S = 0.1
-"""Between two paintings at least; the box tells as often."""
-SLOW_TICK_S = 0.5
 UNANSWERED_S = 0.4
 """A terminal that has never said where its cursor is: so long after a dialog was written to it,
 keys count as typed in sight of it."""
@@ -41,11 +39,17 @@ LONGEST_COPY = 100_000
 class Paper(Widget, can_focus=True):
     """Lines of cells on the terminal. Only those that changed are written again."""
 
-    def __init__(self, key: Callable[[str], None], paste: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        key: Callable[[str], None],
+        paste: Callable[[str], None],
+        click: Callable[[Sequence[Line], int, int], None],
+        wheel: Callable[[int], None],
+    ) -> None:
         super().__init__()
         self._lines: list[Line] = []
         self._theme = "terminal"
-        self._key, self._paste = key, paste
+        self._key, self._paste, self._click, self._wheel = key, paste, click, wheel
 
     def put(self, lines: list[Line], theme: str) -> bool:
         """Show these; whether anything changed."""
@@ -82,6 +86,19 @@ class Paper(Widget, can_focus=True):
         event.prevent_default()
         self._paste(event.text)
 
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        if event.button == 1:
+            self._click(self._lines, event.x, event.y)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self._wheel(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self._wheel(-1)
+
 
 class Console(App[None], inherit_bindings=False):
     """The console on a terminal."""
@@ -106,7 +123,7 @@ class Console(App[None], inherit_bindings=False):
         if self.no_color:
             settings.theme = "mono"
         self._connect = connect
-        self._tick_s = SLOW_TICK_S if slow else TICK_S
+        self._pace = Pace(slow=slow)
         self._unanswered_s = unanswered_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._offered = ""
@@ -120,7 +137,7 @@ class Console(App[None], inherit_bindings=False):
         link = connect(url)
         link.operator = settings.operator
         self.desk = Desk(link, screens, self, settings, now=now)
-        self.paper = Paper(self._press, self._paste)
+        self.paper = Paper(self._press, self._paste, self._click, self._wheel)
 
     def compose(self) -> ComposeResult:
         yield self.paper
@@ -128,7 +145,8 @@ class Console(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         self.paper.focus()
         self._following = self.start(self.desk.link.follow())
-        self.set_interval(self._tick_s, self._tick)
+        self.set_interval(TICK_S, self._tick)
+        self._pace.asked(time.monotonic())
         self._probe(arms=False)
 
     async def on_unmount(self) -> None:
@@ -144,7 +162,13 @@ class Console(App[None], inherit_bindings=False):
         if link.shown is not None and link.shown.pem != self._offered and desk.box is None:
             self._offered = link.shown.pem
             commands.trust(desk, link)
-        self._paint()
+        now = time.monotonic()
+        if self._answers and not self._probes and self._pace.due(now):
+            self._pace.asked(now)
+            self._probe(arms=False)
+        # The timer's own jitter must not halve the rate.
+        if now - self._painted >= self._pace.tick_s - TICK_S / 2:
+            self._paint()
 
     def _paint(self) -> None:
         self._painted = time.monotonic()
@@ -157,7 +181,7 @@ class Console(App[None], inherit_bindings=False):
 
     def _paint_soon(self) -> None:
         """Keys show at once, yet no more often than the tick."""
-        left = self._painted + self._tick_s - time.monotonic()
+        left = self._painted + self._pace.tick_s - time.monotonic()
         if left <= 0:
             self._paint()
         elif not self._soon:
@@ -190,6 +214,8 @@ class Console(App[None], inherit_bindings=False):
         self._answers = True
         if self._probes and self._probes.pop(0):
             self.desk.armed = True
+        elif self._pace.answered(time.monotonic()) and self._pace.slow:
+            self.desk.say(self.desk.words("desk.slow_line"))
 
     def _seen(self, box: object) -> None:
         """No answer came in time."""
@@ -200,7 +226,15 @@ class Console(App[None], inherit_bindings=False):
     # -- what the desk asks for --------------------------------------------------------------------
 
     def _press(self, key: str) -> None:
-        self.desk.press(key)
+        self.desk.typed(key)
+        self._paint_soon()
+
+    def _click(self, lines: Sequence[Line], x: int, y: int) -> None:
+        pointer.click(self.desk, lines, x, y)
+        self._paint_soon()
+
+    def _wheel(self, step: int) -> None:
+        pointer.wheel(self.desk, step)
         self._paint_soon()
 
     def _paste(self, text: str) -> None:

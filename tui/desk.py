@@ -36,6 +36,8 @@ from tui.words import Words
 
 NOTE_S = 6.0
 SET_UP = 9
+EVERYWHERE = ("ctrl+p", "f1", "ctrl+c")
+"""Keys that no text field takes."""
 HISTORY_FROM = 120
 """Cells from which screens plot fifteen minutes."""
 
@@ -109,6 +111,7 @@ class Desk:
             past=self.past.shown,
             history=self.past.history if self.size[0] >= HISTORY_FROM else {},
             url=link.url,
+            keymap=settings.keymap,
         )
 
     def _problem(self) -> str:
@@ -169,8 +172,17 @@ class Desk:
 
     # -- keys --------------------------------------------------------------------------------------
 
+    def typed(self, key: str) -> None:
+        """A key of the keyboard: a printable one as its character, else Textual's name. The
+        operator's keymap holds where neither a dialog nor a text field has it."""
+        if self.box is None and not self.filtering:
+            meant = self.settings.keymap.meaning(key)
+            key = meant if not self.screen.typing or meant in EVERYWHERE else key
+        if key:
+            self.press(key)
+
     def press(self, key: str) -> None:
-        """Take a key: a printable one as its character, else Textual's name."""
+        """Take one of the console's own keys."""
         try:
             self._press(key)
         except Exception as error:
@@ -182,7 +194,7 @@ class Desk:
                 self._boxed(self.box, key)
         elif self.filtering:
             self._filter(key)
-        elif key in ("ctrl+p", "f1", "ctrl+c") or not self.screen.typing:
+        elif key in EVERYWHERE or not self.screen.typing:
             self._own(key)
         else:
             self.perform(self.screen.press(" " if key == "space" else key, self.view()))

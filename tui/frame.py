@@ -166,8 +166,11 @@ def key_row(view: View, screen: Screen, dialog: Dialog | None = None) -> Line:
     if view.tiny and dialog is None:
         note = view.words("frame.too_small", view.width, view.height)
         return fit(line(note), view.width)
-    hints = list(dialog.keys) if dialog is not None else _allowed(view, screen.hints(view))
-    last: list[Hint] = [] if dialog is not None else [("?", view.words("key.help"))]
+    if dialog is not None:
+        hints, last = list(dialog.keys), []
+    else:
+        own = [(view.keymap.shown(key), word) for key, word in _allowed(view, screen.hints(view))]
+        hints, last = own, [(view.keymap.shown("?"), view.words("key.help"))]
     while hints and _key_cells([*hints, *last]) > view.width:
         hints.pop()
     return fit(_key_line([*hints, *last]), view.width)

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tui.keymap import Keymap
 from tui.words import Lang
 
 
@@ -29,3 +30,4 @@ class Settings:
     theme: str = "terminal"
     version: str = ""
     folder: Path = Path()
+    keymap: Keymap = field(default_factory=Keymap)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from appliance.frames import Live, Rows, State
 from tui.cells import foreign
+from tui.keymap import Keymap
 from tui.words import Words
 
 Link = Literal["connecting", "ok", "late", "lost", "frozen"]
@@ -56,6 +57,7 @@ class View:
     history: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """The last 15 min of the same numbers, where they have been asked for."""
     url: str = ""
+    keymap: Keymap = field(default_factory=Keymap)
 
     @property
     def acts(self) -> bool:

@@ -11,6 +11,7 @@ from appliance import __version__
 
 if TYPE_CHECKING:
     from tui.app import Console
+    from tui.keymap import Keymap
     from tui.settings import Settings
 
 URL = "http://127.0.0.1:8421"
@@ -36,7 +37,13 @@ _NOT_HERE = "the console needs a terminal: use `steelyard status` in scripts and
     type=click.Path(exists=True, dir_okay=False),
     help="Certificate of the box's CA.",
 )
-@click.option("--slow", is_flag=True, help="Paint twice a second, for slow connections.")
+@click.option("--slow", is_flag=True, help="Paint twice a second, even on a fast connection.")
+@click.option("--mouse", is_flag=True, help="Take the mouse too; the terminal's own marking ends.")
+@click.option(
+    "--keymap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with keys of your own. Default: ~/.config/steelyard/console.toml, if it is there.",
+)
 @click.option(
     "--serve",
     is_flag=False,
@@ -54,6 +61,8 @@ def tui_command(
     theme: str | None,
     ca: str | None,
     slow: bool,
+    mouse: bool,
+    keymap: Path | None,
     serve: str | None,
 ) -> int:
     """Watch and operate a box."""
@@ -65,14 +74,16 @@ def tui_command(
             "--lang": lang,
             "--theme": theme,
             "--cacert": ca,
+            "--keymap": str(keymap.resolve()) if keymap else None,
         }
-        flags = {"--read-only": read_only, "--ascii": plain, "--slow": slow}
+        flags = {"--read-only": read_only, "--ascii": plain, "--slow": slow, "--mouse": True}
         arguments = [part for name, value in given.items() if value for part in (name, value)]
         return _serve(serve, [*arguments, *(name for name, on in flags.items() if on)], key)
     if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.ClickException(_NOT_HERE)
     settings = _settings(operator, read_only, plain, lang, theme)
-    return _run(_console(url, key, ca or "", settings, slow))
+    settings.keymap = _keymap(keymap)
+    return _run(_console(url, key, ca or "", settings, slow), mouse)
 
 
 def find_key(file: Path | None) -> str:
@@ -112,6 +123,15 @@ def _settings(
     )
 
 
+def _keymap(file: Path | None) -> "Keymap":
+    from tui.keymap import KeymapError, default_file, load
+
+    try:
+        return load(file or default_file(os.environ), must=file is not None)
+    except KeymapError as error:
+        raise click.ClickException(str(error)) from error
+
+
 def _operator() -> str:
     """Who is logged in; nobody where that is a shared account, and then the console asks."""
     from appliance.commands.chained import operator
@@ -143,8 +163,8 @@ def _console(url: str, key: str, ca: str, settings: "Settings", slow: bool) -> "
     return Console(connect, url, every_screen(), settings, slow=slow)
 
 
-def _run(console: "Console") -> int:
-    console.run(mouse=False)
+def _run(console: "Console", mouse: bool) -> int:
+    console.run(mouse=mouse)
     return 1 if console.report else 0
 
 

@@ -17,6 +17,30 @@ from tui.screens.all import every_screen
 from tui.settings import Settings
 from tui.trust import Trust
 
+_KEY = {
+    "id": "k_7Q2M", "name": "crm-bot", "tenant": "sales", "scopes": ["infer"], "state": "valid",
+    "created": "2025-11-01T10:00:00Z", "created_by": "alice", "created_from": "10.0.4.12",
+    "expires": None, "rotated": None, "grace_until": None, "revoked": None,
+    "limits": {"requests_per_min": 60}, "used": {"requests_per_min": 44, "cost_per_month": "12.40"},
+}  # fmt: skip
+_COST = {"prefill": 0, "decode": 190_000_000, "cached": 0, "idle": 0, "total": 190_000_000}
+ANSWERS: dict[str, Any] = {
+    "/admin/keys": {"keys": [_KEY]},
+    "/admin/tenants": {"tenants": [{"name": "sales", "limits": {}, "used": {}}]},
+    "/admin/cost?by=key": {
+        "currency": "USD",
+        "rows": [{"group": {"key": "k_7Q2M"}, "standard": _COST}],
+        "total": {"group": {}, "standard": _COST},
+    },
+    "/admin/forecasters": {"in_use": "v0007", "forecasters": [{"version": "v0007"}]},
+    "/admin/forecasters/scatter": {"points": [[60, 70, 0], [300, 280, 0], [9, 400, 1]]},
+    "/admin/control": {"tau": 0.62, "channels": []},
+    "/admin/audit/ledger/verify": {"state": "none"},
+    "/admin/audit/conflicts": {"conflicts": [], "before": None},
+    "/admin/actions?limit=200": {"actions": [], "next": None},
+    "/admin/log?level=info&filter=&limit=200": {"lines": []},
+}
+"""What the box answers, by path."""
 TARGET = Path(__file__).resolve().parents[2] / "docs/console.svg"
 
 
@@ -27,12 +51,21 @@ class StillLink(Link):
         super().__init__("http://box7:8421", "k", Trust("http://box7:8421"), now=lambda: 1000.0)
         self.live, self.rows, self.state = make_live(), make_rows(4), STATE
         self.received = 1000.0 - 0.1
+        self.answered: set[str] = set()
 
     async def follow(self) -> None:
         """Nothing further comes."""
 
     async def ask(self, path: str) -> Answer:
-        return Answer({})
+        self.answered.add(path)
+        return Answer(ANSWERS.get(path, {}))
+
+    async def told(self, console: Console) -> None:
+        """Until the screen that is shown has had all it asked for."""
+        desk = console.desk
+        while {query.path for query in desk.screen.wants(desk.view())} - self.answered:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # what came is the screen's now
 
 
 def still_console(link: Link | None = None, **given: Any) -> Console:

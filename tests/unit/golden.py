@@ -10,6 +10,6 @@ def agree(name: str, text: str) -> None:
     """The text is that of `golden/<name>.txt`."""
     file = _FOLDER / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), f"{name} looks different now"
