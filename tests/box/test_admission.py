@@ -172,8 +172,9 @@ def test_official_client_reads_past_the_comments(held: RunningBox) -> None:
 
     def answer() -> str:
         chunks = client.completions.create(
-            model="default", prompt="Once", max_tokens=5, temperature=0, stream=True
-        )
+            model="default", prompt="Once", max_tokens=5, temperature=0, stream=True,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
         return "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
 
     with ThreadPoolExecutor(1) as threads:
@@ -193,8 +194,9 @@ def test_official_client_comes_back_by_itself_after_a_refusal(held: RunningBox) 
 
     def answer() -> Any:
         return client.completions.with_raw_response.create(
-            model="default", prompt="Once", max_tokens=5
-        )
+            model="default", prompt="Once", max_tokens=5, temperature=0,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
 
     with ThreadPoolExecutor(1) as threads:
         answered = threads.submit(answer)

@@ -128,8 +128,9 @@ def test_exclusive_greedy_answer_is_replayed_to_the_last_bit(box: RunningBox) ->
 
 def test_seeded_choice_is_replayed_alone_with_its_own_seed(box: RunningBox) -> None:
     answer = complete(
-        box, prompt="It was", max_tokens=12, n=2, temperature=1.1, seed=9, exclusive=True
-    )
+        box, prompt="It was", max_tokens=12, n=2, temperature=1.1, seed=9, exclusive=True,
+        ignore_eos=True,
+    )  # fmt: skip
     name, digests = answer.json()["id"], answer.headers[NAME].split(",")
     assert digests[0] != digests[1], "two different answers"
     error = conflict(box, name, choice=1)

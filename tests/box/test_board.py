@@ -1,9 +1,9 @@
 """A real daemon with the board's real firmware on a pseudo-terminal."""
 
+import json
 import signal
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,21 @@ def boarded(tmp_path: Path) -> Iterator[Boarded]:
         def start(script: dict[str, str] | None = None, **board: object) -> RunningBox:
             settings = {**CALM, **board, "device": str(tmp_path / "board")}
             box = stack.enter_context(RunningBox.start(tmp_path, board=settings))
-            firmware = stack.enter_context(Simulation(script))
-            (tmp_path / "board").symlink_to(firmware.path)
+            stack.enter_context(plugged(tmp_path / "board", script))
             return box
 
         yield start
+
+
+@contextmanager
+def plugged(device: Path, script: dict[str, str] | None) -> Iterator[None]:
+    """A simulated board at that path."""
+    with Simulation(script) as firmware:
+        device.symlink_to(firmware.path)
+        try:
+            yield
+        finally:
+            device.unlink()
 
 
 def board_of(box: RunningBox) -> dict[str, Any]:
@@ -49,44 +59,63 @@ def actions(box: RunningBox) -> list[str]:
     return [row["action"] for row in box.admin("GET", "/admin/actions").json()["actions"]]
 
 
-def test_the_simulated_board_measures_and_watches_the_box(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def simulating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box that runs a board's firmware itself, and has a newer one."""
+    home = tmp_path_factory.mktemp("simulating")
+    firmware = home / "state/firmware"
+    firmware.mkdir(parents=True)
+    (firmware / "trusted_key").write_text(trust())
+    (firmware / "new.fw").write_bytes(image_of("1.2.0").data)
     with RunningBox.start(
-        tmp_path, arguments=["--simulate-board"], board=CALM, sensors={"poll_s": 0.1}
-    ) as box:
-        board = wait_for(box, "armed")
-        assert board["simulated"] is True
-        assert board["firmware"] == "1.1.0"
-        assert board["slots"][0] == {"slot": "a", "version": "1.1.0", "state": "confirmed"}
-        assert 0 < board["left_ms"] <= 20_000
-        box.wait_until(lambda: known(box, "rail_12v"), 30, "samples come")
-        sensors = {one["name"]: one for one in board_of(box)["sensors"]}
-        assert sensors["rail_12v"]["value"] == pytest.approx(12.0, abs=0.3)
-        assert {sensors[name]["source"] for name in ("rail_12v", "cpu_temperature")} == {"board"}
-        assert box.http.get("/readyz").json()["board"] == {"state": "armed", "problem": ""}
-        metered = lambda: 'source="board"' in box.admin("GET", "/metrics").text  # noqa: E731
-        box.wait_until(metered, 30, "energy is measured")
-        ask(box, max_tokens=200).wait()
-        row = Ledgered(tmp_path / "state").wait_for(1, outcome="length")[0]
-        assert row["energy_source"] == "board"
-        assert row["energy_uj"] > 0
-        assert box.stop() == 0
+        home, arguments=["--simulate-board"], board=CALM, sensors={"poll_s": 0.1}
+    ) as running:
+        yield running
+
+
+def test_the_simulated_board_measures_and_watches_the_box(simulating: RunningBox) -> None:
+    box = simulating
+    board = wait_for(box, "armed")
+    assert board["simulated"] is True
+    assert board["firmware"] == "1.1.0"
+    assert board["slots"][0] == {"slot": "a", "version": "1.1.0", "state": "confirmed"}
+    assert 0 < board["left_ms"] <= 20_000
+    box.wait_until(lambda: known(box, "rail_12v"), 30, "samples come")
+    sensors = {one["name"]: one for one in board_of(box)["sensors"]}
+    assert sensors["rail_12v"]["value"] == pytest.approx(12.0, abs=0.3)
+    assert {sensors[name]["source"] for name in ("rail_12v", "cpu_temperature")} == {"board"}
+    assert box.http.get("/readyz").json()["board"] == {"state": "armed", "problem": ""}
+    metered = lambda: 'source="board"' in box.admin("GET", "/metrics").text  # noqa: E731
+    box.wait_until(metered, 30, "energy is measured")
+    ask(box, max_tokens=200).wait()
+    row = Ledgered(box.state).wait_for(1, outcome="length")[0]
+    assert row["energy_source"] == "board"
+    assert row["energy_uj"] > 0
 
 
 def known(box: RunningBox, name: str) -> bool:
     return any(one["name"] == name and one["quality"] == "ok" for one in board_of(box)["sensors"])
 
 
-def test_a_daemon_that_hangs_is_cut_and_the_event_is_chained(boarded: Boarded) -> None:
-    script = {"STEELYARD_SIMULATED_OFF_MS": "500"}
+def test_a_daemon_that_hangs_is_cut_and_the_event_is_chained(
+    boarded: Boarded, tmp_path: Path
+) -> None:
+    flash = tmp_path / "flash"
+    script = {"STEELYARD_SIMULATED_OFF_MS": "500", "STEELYARD_SIMULATED_STATE": str(flash)}
     box = boarded(script, timeout_s=3.0, pretimeout_s=2.0)
     wait_for(box, "armed")
+    before = cycles_in(flash)
     box.process.send_signal(signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    box.wait_until(lambda: time.monotonic() > stopped_at + 6, what="twice the board's patience")
+    box.wait_until(lambda: cycles_in(flash) > before, 120, "the board cuts the power")
     box.process.send_signal(signal.SIGCONT)
     box.wait_until(lambda: "board.power_cycle" in actions(box), 30, "the cut is in the ledger")
     box.wait_until(lambda: board_of(box)["link"]["power_cycles"] >= 1, 30, "it is counted")
     assert_acted_in_time(box, timeout_ms=3000)
+
+
+def cycles_in(flash: Path) -> int:
+    """What a board that stands for itself has kept of its power cycles."""
+    return int(json.loads(flash.read_text())["power_cycles"]) if flash.exists() else 0
 
 
 def details(box: RunningBox, action: str) -> dict[str, int]:
@@ -96,13 +125,13 @@ def details(box: RunningBox, action: str) -> dict[str, int]:
 
 
 def assert_acted_in_time(box: RunningBox, timeout_ms: int) -> None:
-    """By the board's own clock; never early, and late by no more than a busy machine held its
-    process up. To 50 ms: bench/bridge.py."""
+    """By the board's own clock: never early. Late it is by as much as a busy machine held its
+    process up; to 50 ms: bench/bridge.py."""
     warned, cut = details(box, "board.pretimeout"), details(box, "board.power_cycle")
     left = warned["argument"]
     assert 0 < left <= 1000
     acted = timeout_ms - left + (cut["ticks"] - warned["ticks"]) / 1000
-    assert timeout_ms - 1 <= acted < timeout_ms + 2000
+    assert timeout_ms - 1 <= acted < timeout_ms + 60_000
 
 
 def test_an_engine_that_hangs_is_replaced_and_the_board_waits_for_that(boarded: Boarded) -> None:
@@ -117,42 +146,44 @@ def test_an_engine_that_hangs_is_replaced_and_the_board_waits_for_that(boarded: 
     assert "board.power_cycle" not in actions(box)
 
 
-def test_an_operator_inhibits_drives_and_updates(tmp_path: Path) -> None:
-    state = tmp_path / "state/firmware"
-    state.mkdir(parents=True)
-    (state / "trusted_key").write_text(trust())
-    (state / "new.fw").write_bytes(image_of("1.2.0").data)
-    with RunningBox.start(tmp_path, arguments=["--simulate-board"], board=CALM) as box:
-        wait_for(box, "armed")
-        acts = {
-            "inhibit": {"minutes": 5, "reason": "new fans"},
-            "outputs/fan0": {"value": 0.9, "seconds": 60},
-            "update": {"name": "new.fw"},
-        }
-        for path, body in acts.items():
-            answer = box.admin("POST", f"/admin/board/{path}", json=body)
-            assert answer.json()["recorded"] is True, answer.text
-        box.wait_until(lambda: board_of(box)["firmware"] == "1.2.0", 120, "the update is there")
-        box.wait_until(lambda: "board.update_done" in actions(box), 60, "it is confirmed")
-        assert board_of(box)["slots"][0]["version"] == "1.2.0"
-        assert {"board.inhibit", "board.output", "board.update"} <= set(actions(box))
-        assert "board.power_cycle" not in actions(box)
-        assert box.stop() == 0
+def test_an_operator_inhibits_drives_and_updates(simulating: RunningBox) -> None:
+    box = simulating
+    wait_for(box, "armed")
+    acts = {
+        "inhibit": {"minutes": 5, "reason": "new fans"},
+        "outputs/fan0": {"value": 0.9, "seconds": 60},
+        "update": {"name": "new.fw"},
+    }
+    for path, body in acts.items():
+        answer = box.admin("POST", f"/admin/board/{path}", json=body)
+        assert answer.json()["recorded"] is True, answer.text
+    box.wait_until(lambda: board_of(box)["firmware"] == "1.2.0", 120, "the update is there")
+    box.wait_until(lambda: "board.update_done" in actions(box), 60, "it is confirmed")
+    assert board_of(box)["slots"][0]["version"] == "1.2.0"
+    assert {"board.inhibit", "board.output", "board.update"} <= set(actions(box))
+    assert "board.power_cycle" not in actions(box)
+    assert box.stop() == 0
 
 
 def test_the_button_drains_the_box_and_lets_it_serve_again(boarded: Boarded) -> None:
-    box = boarded({"STEELYARD_SIMULATED_BUTTON": "12:0.2,18:0.2"})
-    wait_for(box, "armed")
-    draining = lambda: box.http.get("/readyz").json()["draining"]  # noqa: E731
-    box.wait_until(draining, 60, "the box drains")
-    box.wait_until(lambda: not draining(), 60, "the box serves again")
-    assert actions(box).count("board.button") == 2
+    """What was pressed before the box listened is told when it does."""
+    box = boarded({"STEELYARD_SIMULATED_BUTTON": "1:1.5,4:1.5,7:1.5"})
+    box.wait_until(lambda: len(presses(box)) == 3, 60, "it is told of all three")
+    assert presses(box) == ["drain", "resume", "drain"]
+    assert box.http.get("/readyz").json()["draining"] is True
+
+
+def presses(box: RunningBox) -> list[str]:
+    """What the box did at each press of the button, in order."""
+    rows = box.admin("GET", "/admin/actions").json()["actions"]
+    found = [row["detail"]["done"] for row in rows if row["action"] == "board.button"]
+    return found[::-1]
 
 
 def test_the_button_held_stops_the_box(boarded: Boarded) -> None:
-    box = boarded({"STEELYARD_SIMULATED_BUTTON": "10:6"})
-    wait_for(box, "armed")
+    box = boarded({"STEELYARD_SIMULATED_BUTTON": "1:6"})
     assert box.process.wait(60) == 0
+    assert "stop, as the board's button says" in box.log
 
 
 def test_a_board_that_is_unplugged_is_a_visible_state_and_serving_goes_on(tmp_path: Path) -> None:
@@ -171,10 +202,15 @@ def test_a_board_that_is_unplugged_is_a_visible_state_and_serving_goes_on(tmp_pa
             assert box.stop() == 0
 
 
-def test_heat_slows_the_engine_and_coolness_makes_it_fast_again(boarded: Boarded) -> None:
-    box = boarded({"STEELYARD_SIMULATED_TEMPERATURE": "0:60,9:60,10:90,30:90,31:60"})
-    box.wait_until(lambda: board_of(box)["slowed"], 60, "the engine is slowed")
-    assert any("hot" in one for one in box.http.get("/readyz").json()["degraded"])
-    ask(box, max_tokens=8).wait()
-    box.wait_until(lambda: not board_of(box)["slowed"], 60, "the engine is fast again")
-    assert "is fast again" in box.log
+def test_heat_slows_the_engine_and_coolness_makes_it_fast_again(tmp_path: Path) -> None:
+    device = tmp_path / "board"
+    with RunningBox.start(tmp_path, board={**CALM, "device": str(device)}) as box:
+        with plugged(device, {"STEELYARD_SIMULATED_TEMPERATURE": "0:90"}):
+            box.wait_until(lambda: board_of(box)["slowed"], 60, "the engine is slowed")
+            assert any("hot" in one for one in box.http.get("/readyz").json()["degraded"])
+            ask(box, max_tokens=8).wait()
+        wait_for(box, "lost")
+        assert board_of(box)["slowed"], "what is unknown changes nothing"
+        with plugged(device, {"STEELYARD_SIMULATED_TEMPERATURE": "0:60"}):
+            box.wait_until(lambda: not board_of(box)["slowed"], 60, "the engine is fast again")
+        assert "is fast again" in box.log

@@ -117,10 +117,8 @@ def test_key_is_shown_at_the_first_start_alone_and_the_next_banner_asks_for_one(
         assert "error" in run_in_shell(line, STEELYARD_API_KEY="sk-steelyard-wrong")
 
 
-def test_state_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    with RunningBox.start(tmp_path):
-        state = tmp_path / "state"
-        assert state.stat().st_mode & 0o777 == 0o700
-        for file in state.glob("ledger.sqlite*"):
-            assert file.stat().st_mode & 0o777 == 0o600
-        assert (state / "ledger.sqlite").exists()
+def test_state_is_readable_by_its_owner_alone(box: RunningBox) -> None:
+    assert box.state.stat().st_mode & 0o777 == 0o700
+    for file in box.state.glob("ledger.sqlite*"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert (box.state / "ledger.sqlite").exists()

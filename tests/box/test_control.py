@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from appliance.frames import Live, Rows
 from tests.box.asking import Asked, ask
-from tests.box.conftest import Start
 from tests.box.running import RunningBox
 from tests.box.test_console import console
 from tests.box.test_events import Console
@@ -57,8 +58,16 @@ def has_share(box: RunningBox) -> bool:
     return (a + b) / 8 <= b <= (a + b) / 3.2
 
 
-def test_both_pools_are_told_while_both_kinds_run(start_box: Start) -> None:
-    box = start_box(engine={"context": 8192})
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """One with cells for long streams of both kinds."""
+    home = tmp_path_factory.mktemp("roomy")
+    with RunningBox.start(home, engine={"context": 8192}) as running:
+        yield running
+
+
+def test_both_pools_are_told_while_both_kinds_run(roomy: RunningBox) -> None:
+    box = roomy
     with Console.of(box) as console, asked(box, "default", "flex", tokens=3500):
         box.wait_until(lambda: both_used(box), what="cells of both pools")
         live = console.wait(lambda live: (live.pool_a.used_tok or 0) and live.pool_b.used_tok)
@@ -144,8 +153,8 @@ def test_running_request_that_is_moved_keeps_all_its_tokens(box: RunningBox) -> 
     box.wait_until(lambda: not listed(box), what="it ended")
 
 
-def test_without_forecasts_the_queue_goes_by_arrival_and_says_why(start_box: Start) -> None:
-    box = start_box(forecast={"enabled": False})
+def test_without_forecasts_the_queue_goes_by_arrival_and_says_why(unforecast: RunningBox) -> None:
+    box = unforecast
     ready = box.http.get("/readyz").json()
     assert (ready["status"], ready["control"]["fallback"]) == ("ready", "off")
     assert "forecast.enabled" in ready["control"]["why"]
@@ -155,8 +164,8 @@ def test_without_forecasts_the_queue_goes_by_arrival_and_says_why(start_box: Sta
     assert ask(box, stream=False).wait().status == 200
 
 
-def test_next_engine_is_told_the_budgets_too(start_box: Start) -> None:
-    box = start_box()
+def test_next_engine_is_told_the_budgets_too(roomy: RunningBox) -> None:
+    box = roomy
     with asked(box, "flex"):
         box.wait_until(lambda: has_share(box), what="its share")
     assert box.admin("POST", "/admin/engine/restart").status_code == 200

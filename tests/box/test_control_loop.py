@@ -45,7 +45,7 @@ def test_answers_of_a_real_box_become_corrections_that_replay_bit_for_bit(
     box.wait_until(lambda: loop_of(box)["logged"] >= ANSWERS, what="the corrections in the ledger")
     now = loop_of(box)
     assert now["ticker"]["mode"] in ("rr", "nice", "plain")
-    assert now["degraded"] == ""
+    assert "no number" not in now["degraded"]  # of late ticks a busy machine may tell
     assert box.stop() == 0
     ledger = ledger_of(tmp_path)
     status, verdict = replay(ledger)
@@ -63,8 +63,7 @@ def _seen(box: RunningBox) -> int:
     return sum(one["n"] for one in tokens)
 
 
-def test_ticker_beats_while_the_engine_computes(start_box: Start) -> None:
-    box = start_box()
+def test_ticker_beats_while_the_engine_computes(box: RunningBox) -> None:
     before = loop_of(box)["ticker"]["ticks"]
     answered = box.http.post(CHAT, json=chat(max_tokens=64))
     assert answered.status_code == 200

@@ -1,6 +1,8 @@
 """Deterministic answers (temperature 0, a hard limit, stop strings, exclusive): the same to the
 last bit, whatever else the engine does and however many may run (docs/determinism.md)."""
 
+import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from appliance import models
 from appliance.config import ModelConfig
+from appliance.engine import build as library
 from appliance.engine.messages import (
     Batch,
     Budget,
@@ -26,7 +29,12 @@ SHORT = "Why is the sky blue?"
 LONG = "Anna went to the market. She bought apples, pears and plums. " * 8 + "What did she buy?"
 BASE: dict[str, Any] = {"n_batch": 256, "n_ubatch": 256, "max_sequences": 4, "cached_sequences": 4}
 """LONG is read in one piece."""
-VNNI = " avx512_vnni" in Path("/proc/cpuinfo").read_text()
+OURS = (
+    " avx512_vnni" in Path("/proc/cpuinfo").read_text()
+    and library.installed().get("kernels") == "on"
+    and os.environ.get("STEELYARD_KERNELS") != "off"
+)
+"""Our kernels are there, and this CPU is one that they are for."""
 
 Answer = tuple[tuple[int, float], ...]
 """Token ids with their log-probabilities, which are 64-bit numbers."""
@@ -76,6 +84,14 @@ class Host:
         self.runner.close()
 
 
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """One that has done all kinds of things before."""
+    made = Host()
+    yield made
+    made.close()
+
+
 @cache
 def alone(question: str) -> Answer:
     """By an engine that has nothing else to do."""
@@ -91,23 +107,21 @@ def answer_of(question: str, **settings: Any) -> Answer:
 
 
 @pytest.mark.parametrize("question", [SHORT, LONG])
-def test_neighbours_and_what_was_before_change_nothing(question: str) -> None:
-    host = Host()
+def test_neighbours_and_what_was_before_change_nothing(host: Host, question: str) -> None:
     for number in range(3):
         host.neighbour(number)
         host.engine.step()
     crowded = host.ask(question)
     host.finish()
     again = host.ask(question)
-    host.close()
     assert crowded == again == alone(question)
 
 
-def test_a_hot_machine_changes_nothing() -> None:
-    host = Host()
+def test_a_hot_machine_changes_nothing(host: Host) -> None:
     host.engine.handle(Slow(on=True))
-    assert host.ask(LONG) == alone(LONG)
-    host.close()
+    found = host.ask(LONG)
+    host.engine.handle(Slow(on=False))
+    assert found == alone(LONG)
 
 
 @pytest.mark.parametrize("question", [SHORT, LONG])
@@ -124,7 +138,7 @@ def test_the_size_of_a_batch_changes_nothing_for_a_prompt_that_fits_into_it(
     assert answer_of(SHORT, **batch) == alone(SHORT)
 
 
-@pytest.mark.skipif(not VNNI, reason="measured and promised for our kernels on AVX-512 VNNI alone")
+@pytest.mark.skipif(not OURS, reason="measured and promised for our kernels on AVX-512 VNNI alone")
 @pytest.mark.parametrize("batch", [{"n_batch": 64, "n_ubatch": 64}, {"n_ubatch": 64}])
 def test_our_kernels_read_a_long_prompt_to_the_same_bits_in_pieces_of_any_size(
     batch: dict[str, int],
@@ -133,16 +147,15 @@ def test_our_kernels_read_a_long_prompt_to_the_same_bits_in_pieces_of_any_size(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_budget_changes_nothing_in_that(temperature: float) -> None:
+def test_a_budget_changes_nothing_in_that(host: Host, temperature: float) -> None:
     more = {
         "budget": Budget(40, "strict"), "max_tokens": 60,
         "sampling": Sampling(temperature=temperature, seed=4, logprobs=0),
     }  # fmt: skip
-    host = Host()
     first = host.ask(SHORT, **more)
     for number in range(2):
         host.neighbour(number)
     second = host.ask(SHORT, **more)
-    host.close()
+    host.finish()
     assert first == second
     assert 37 <= len(first) <= 43

@@ -65,7 +65,7 @@ def test_the_kind_of_end_is_told(box: RunningBox) -> None:
     end = complete(box, prompt="x", n_predict=16, **saying("one"))
     assert end["stop_type"] == "eos"
     assert end["content"] == "one"
-    assert complete(box, prompt="x", n_predict=1)["stop_type"] == "limit"
+    assert complete(box, prompt="x", n_predict=1, ignore_eos=True)["stop_type"] == "limit"
 
 
 def test_a_stream_counts_up_and_ends_with_the_totals(box: RunningBox) -> None:
@@ -217,7 +217,8 @@ def test_props_tell_model_template_and_build(box: RunningBox) -> None:
     assert props["default_generation_settings"]["n_ctx"] == 2048
     assert "im_start" in props["chat_template"]
     assert "llama.cpp" in props["build_info"]
-    assert props["degraded"] == []
+    reasons = {why.partition(":")[0] for why in props["degraded"]}
+    assert reasons <= {"forecast", "control"}, "others' answers and a busy machine may be told of"
 
 
 def test_slots_are_as_many_as_sequences_and_idle(box: RunningBox) -> None:

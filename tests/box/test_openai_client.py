@@ -148,7 +148,7 @@ def test_a_seed_repeats_an_answer_and_another_seed_does_not(box: RunningBox) -> 
     def sampled(seed: int) -> list[int]:
         answer = box.client().chat.completions.create(
             model=MODEL, messages=HELLO, max_tokens=12, temperature=1.5, seed=seed,
-            extra_body={**IDS, "exclusive": True},
+            extra_body={**IDS, "exclusive": True, "ignore_eos": True},
         )  # fmt: skip
         ids: list[int] = extra(answer.choices[0], "token_ids")
         return ids

@@ -73,7 +73,10 @@ def test_with_auto_every_choice_is_text_or_valid_calls(box: RunningBox) -> None:
 
 def test_with_none_no_tool_is_called_or_offered(box: RunningBox) -> None:
     client = box.client()
-    options: Any = {"model": MODEL, "messages": ASK, "max_tokens": 4}
+    options: Any = {
+        "model": MODEL, "messages": ASK, "max_tokens": 4, "temperature": 0,
+        "extra_body": {"ignore_eos": True},
+    }  # fmt: skip
     (choice,) = client.chat.completions.create(**options, tools=TOOLS, tool_choice="none").choices
     assert choice.message.tool_calls is None
     assert choice.message.content
@@ -120,7 +123,7 @@ def test_a_call_and_its_result_go_back_into_the_conversation(box: RunningBox) ->
     follow: Any = [*ASK, choice.message, result]
     answer = client.chat.completions.create(
         model=MODEL, messages=follow, tools=TOOLS, tool_choice="none", max_tokens=4,
-        extra_body={"return_token_ids": True},
+        temperature=0, extra_body={"return_token_ids": True, "ignore_eos": True},
     )  # fmt: skip
     assert answer.choices[0].message.content
     ids = (answer.model_extra or {})["prompt_token_ids"]

@@ -274,7 +274,7 @@ async def test_catastrophic_regex_ends_in_time(preparer: Preparer, pattern: str)
 
 async def test_template_that_never_ends_fails_alone() -> None:
     source = "{% if slow %}" + SLOW + "{% endif %}ok"
-    preparer = Preparer(MODEL, PrepareLimits(template_s=1.0), chat_template=source)
+    preparer = Preparer(MODEL, PrepareLimits(template_s=3.0), chat_template=source)
     await preparer.start()
     slow = asyncio.create_task(preparer.chat(user("x", template_kwargs={"slow": True})))
     others = [asyncio.create_task(preparer.render(user("x"))) for _ in range(3)]

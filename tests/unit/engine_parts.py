@@ -8,9 +8,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.engine.messages import Submit
+from appliance.engine.limits import Limits
+from appliance.engine.messages import LoraSet, Submit
 from appliance.engine.plan import Chunk, Clear, Move, Plan, Remove, Restore, Save
-from appliance.engine.scheduler import Limits, Scheduler
+from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import SavedState, Sequence, State
 from appliance.engine.vocab import Vocab
 
@@ -64,6 +65,7 @@ class Cell:
     token: int
     scope: str
     shareable: bool
+    lora: LoraSet = ()
 
 
 class Mirror:
@@ -116,8 +118,11 @@ class Mirror:
         assert len(cells) == chunk.start, "a gap or an overlap in the positions"
         for cell in cells:
             assert cell.scope == request.scope, "reused another tenant's cells"
+            assert cell.lora == request.lora, "reused what other adapters computed"
             assert cell.shareable or not request.cache_prompt
-        cells += [Cell(token, request.scope, request.cache_prompt) for token in chunk.tokens]
+        cells += [
+            Cell(token, request.scope, request.cache_prompt, request.lora) for token in chunk.tokens
+        ]
 
 
 class Simulation:
@@ -187,7 +192,10 @@ class Simulation:
         assert plan.n_tokens <= limits.step_tokens
         running = [s for s in self.scheduler.running if not s.batch]
         decoding = [s for s in running if s.state is State.DECODE]
-        assert set(decoding) <= set(planned), "a decoding sequence was left out"
+        loras = {sequence.request.lora for sequence in planned}
+        assert len(loras) <= 1, "one step, two sets of adapters"
+        theirs = {s for s in decoding if not loras or s.request.lora in loras}
+        assert theirs <= set(planned), "a decoding sequence was left out"
         prompts = sum(len(c.tokens) for c in plan.chunks if c.sequence.state is State.PREFILL)
         assert not decoding or prompts <= limits.prefill_tokens
         for chunk in plan.chunks:

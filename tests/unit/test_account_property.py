@@ -575,7 +575,7 @@ def truths_in(directory: Path) -> Truths:
 
 TestLife = Life.TestCase
 TestLife.settings = settings(
-    max_examples=300,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -53,14 +53,14 @@ def times_of(ran: Ran) -> list[tuple[float, float]]:
     return [(one.first, one.ended) for one in ran.served]
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_the_same_seed_gives_the_same_times_under_every_policy(policy: Policy) -> None:
     once, again = (serve(load_of(30, 20.0, 1), policy) for _ in range(2))
     assert times_of(once) == times_of(again)
     assert times_of(once) != times_of(serve(load_of(30, 20.0, 2), policy))
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, *RULES], ids=str)
+@pytest.mark.parametrize("policy", [*POLICIES, *RULES], ids=lambda policy: policy.name)
 def test_every_answer_ends_whole_and_no_token_is_lost_or_made_up(policy: Policy) -> None:
     ran = serve([Arrival(0.0, one) for one in make_stock().draw(40, 3)], policy, Size(200, 8))
     assert all(0 < one.first <= one.ended for one in ran.served)

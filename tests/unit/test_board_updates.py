@@ -110,7 +110,7 @@ def test_the_watchdog_is_inhibited_and_watches_again(bench: Bench) -> None:
 
 
 def test_an_output_is_driven_for_its_time_and_goes_back(bench: Bench) -> None:
-    future = bench.service.drive("fan0", 0.95, 1.0)
+    future = bench.service.drive("fan0", 0.95, 3.0)
     assert future is not None
     assert isinstance(future.result(PATIENCE_S), Done)
     bench.until(lambda one: one.outputs[0].now == pytest.approx(0.95))

@@ -232,7 +232,7 @@ def test_defaults_are_within_their_own_bounds(tmp_path: Path) -> None:
     assert read(text, tmp_path) == load(None, {})
 
 
-@hypothesis_settings(deadline=10_000)
+@hypothesis_settings(deadline=None)
 @given(data=st.data())
 def test_effective_toml_gives_the_same_configuration_again(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -246,7 +246,7 @@ def test_effective_toml_gives_the_same_configuration_again(
     assert read(effective(config), tmp_path_factory.getbasetemp()) == config
 
 
-@hypothesis_settings(deadline=10_000)
+@hypothesis_settings(deadline=None)
 @given(body=st.binary(max_size=200))
 def test_any_bytes_make_a_configuration_or_a_config_error(
     body: bytes, tmp_path_factory: pytest.TempPathFactory

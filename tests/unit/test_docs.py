@@ -165,9 +165,10 @@ def test_routes_of_the_page_are_those_of_the_box() -> None:
 
 def test_scopes_of_the_page_are_those_of_the_table() -> None:
     rows = dict(
-        re.findall(r"^\| `(?:GET|POST|DELETE) (\S+?)`.*\| (\w+) \|$", HTTP.read_text(), re.M)
+        re.findall(r"^\| `((?:GET|POST|DELETE) \S+?)`.*\| (\w+) \|$", HTTP.read_text(), re.M)
     )
-    assert rows == {route.path.replace(":path", ""): route.need for route in (*ROUTES, *DOCS)}
+    table = (*ROUTES, *DOCS)
+    assert rows == {f"{each.method} {each.path.replace(':path', '')}": each.need for each in table}
 
 
 @pages

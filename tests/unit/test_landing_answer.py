@@ -103,6 +103,7 @@ def landed(end: Finished, tokens: int) -> tuple[Landing, bool]:
     return end.landing, abs(end.counts.completion_tokens - tokens) <= SLACK
 
 
+@settings(max_examples=30)
 @given(st.integers(20, 60), st.integers(0, 1000), st.sampled_from([DOT, LINE, FENCE, SPACE]))
 def test_soft_and_strict_are_the_same_answer_unless_it_must_be_cut(
     tokens: int, seed: int, end: int
@@ -271,7 +272,7 @@ def crowd() -> st.SearchStrategy[list[tuple[int, str, int, bool]]]:
     return st.lists(request, min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(crowd(), st.integers(3, 30), st.integers(110, 300), st.integers(0, 5))
 def test_in_company_and_short_of_cells_every_answer_is_kept_to_its_budget(
     requests: list[tuple[int, str, int, bool]], length: int, n_cells: int, drafts: int

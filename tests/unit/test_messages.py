@@ -69,6 +69,7 @@ submits = st.builds(
     stop=st.lists(texts, max_size=2).map(tuple),
     grammar=st.none() | texts,
     deadline=st.none() | seconds,
+    lora=st.lists(st.tuples(small, seconds), max_size=2).map(tuple),
 )
 loads = st.builds(
     Load,

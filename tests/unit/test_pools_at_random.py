@@ -142,6 +142,6 @@ class PoolsWithoutSavingMachine(PoolsMachine):
 
 
 TestPoolsAtRandom = PoolsMachine.TestCase
-TestPoolsAtRandom.settings = settings(max_examples=100, stateful_step_count=30)
+TestPoolsAtRandom.settings = settings(max_examples=60, stateful_step_count=30)
 TestPoolsWithoutSavingAtRandom = PoolsWithoutSavingMachine.TestCase
 TestPoolsWithoutSavingAtRandom.settings = settings(max_examples=60, stateful_step_count=30)

@@ -56,7 +56,7 @@ def dialogs(view: View) -> tuple[Dialog | None, ...]:
     )
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=75, suppress_health_check=list(HealthCheck), deadline=None)
 @given(views(least=1, heights=(1, 60)), st.integers(0, 6))
 def test_every_line_has_the_terminals_width(view: View, which: int) -> None:
     rows = whole(view, SCREENS[1], SCREENS, dialogs(view)[which])

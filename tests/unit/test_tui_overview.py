@@ -50,7 +50,7 @@ def test_overview_in_chinese_looks_as_agreed() -> None:
     agree("overview_degraded_80x24_zh", page(view("degraded", ascii=True, lang="zh")))
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=75, suppress_health_check=list(HealthCheck), deadline=None)
 @given(views(least=40, most=200))
 def test_every_line_of_the_overview_has_the_width_asked_for(view: View) -> None:
     rows = Overview().body(view)

@@ -113,7 +113,7 @@ def test_firmware_that_hangs_is_reset_by_the_boards_own_watchdog(
         assert runs(host) == "1.1.0"
 
 
-@pytest.mark.parametrize("change", [2, 5, 9, 20, 30])
+@pytest.mark.parametrize("change", [2, 9, 30])
 def test_power_that_fails_in_the_middle_leaves_a_board_that_boots(
     tmp_path: Path, change: int
 ) -> None:
