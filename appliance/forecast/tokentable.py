@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from appliance.forecast.dequantize import READABLE, dequantize
 from appliance.forecast.encoder import EncoderError
 from appliance.gguf import BadModel
+from appliance.gguf.parts import part_with
 from appliance.gguf.place import Place, find, open_model
 from appliance.gguf.tables import TENSORS
 
@@ -35,7 +36,9 @@ class TokenTable:
     def __init__(self, path: Path) -> None:
         """Raises EncoderError: not a model, or a table of a kind that is not read here."""
         try:
-            self._file = open_model(path)
+            self._file = open_model(part_with(path, NAME))
+        except BadModel as error:
+            raise EncoderError(f"the model's token table cannot be read: {error}") from error
         except OSError as error:
             raise EncoderError(f"the model cannot be read: {error.strerror}") from error
         try:

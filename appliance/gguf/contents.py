@@ -21,7 +21,12 @@ ITEM_BYTES = 64 * 1024
 ARRAY_ITEMS = 10_000_000
 STRING_ITEMS = 4_000_000
 """Strings in all arrays together: reading them takes time. The largest vocabularies have 0.8 M."""
-KEPT_ARRAYS = (".attention.head_count", ".attention.head_count_kv")
+KEPT_ARRAYS = (
+    ".attention.head_count",
+    ".attention.head_count_kv",
+    ".attention.sliding_window_pattern",
+    ".feed_forward_length",
+)
 """Ends of the keys whose arrays are read (one number for each layer). Others are passed over."""
 KEPT_NUMBERS = 16384
 """Numbers read from all such arrays together."""
@@ -32,8 +37,12 @@ DEFAULT_ALIGNMENT = 32
 
 KEPT_STRINGS = {
     "general.architecture": 64,
+    "general.license": 65536,
+    "general.license.link": 65536,
     "general.name": 4096,
     "general.type": 64,
+    "adapter.type": 64,
+    "tokenizer.ggml.pre": 64,
     "tokenizer.ggml.model": 64,
     "tokenizer.chat_template": TEMPLATE_BYTES,
 }

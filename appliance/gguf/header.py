@@ -1,18 +1,19 @@
 """What the box needs to know of a model before llama.cpp opens it."""
 
-import os
-import stat
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.gguf.contents import Contents, read_contents
-from appliance.gguf.reader import BadModel, Reader
+from appliance.gguf.caching import NOTHING, Cache, cache_of
+from appliance.gguf.contents import Contents
+from appliance.gguf.facts import WIDTH, per_layer, said, text, whole
+from appliance.gguf.parts import other_parts, read_file
+from appliance.gguf.reader import BadModel
 from appliance.gguf.tables import F32, I32, KV_TYPES, STRING, U32, file_type_name
 
 LAYERS = 512
 """llama.cpp's LLAMA_MAX_LAYERS."""
-WIDTH = 1_048_576
 CONTEXT = 2**31 - 1
 
 _EMBEDDING = "an embedding model"
@@ -32,7 +33,7 @@ _OTHERS = {
     "wavtokenizer-dec": "an audio decoder",
 }
 _TYPES = {
-    "adapter": "a LoRA adapter (list it under model.lora)",
+    "adapter": "a LoRA adapter (`steelyard model add` puts it beside its model)",
     "mmproj": "a vision projector (mmproj)",
     "vocab": "a vocabulary without a model",
     "imatrix": "an importance matrix",
@@ -64,58 +65,68 @@ class Header:
     file_size: int
     quantization: tuple[tuple[str, int], ...]
     """Tensor types and how many tensors have each, the most frequent first."""
+    parts: int = 1
+    """Files that the model is in."""
+    pre_tokenizer: str = ""
+    """How text is cut before its pieces are looked up; empty: the file does not say."""
+    licence: str = ""
+    """What the file says of it, as an SPDX name or in words; empty: nothing."""
+    licence_link: str = ""
+    tensor_bytes: int = 0
+    """Bytes of the weights: what the file holds besides its metadata."""
+    n_ff: int = 0
+    """Width of the feed-forward network, the widest layer's, or of all experts that a token uses
+    together; 0: the file does not say."""
+    cache: Cache = NOTHING
+    """What else decides the size of the cache."""
 
     def kv_bytes_per_token(self, kv_type: str) -> int:
         """Bytes that one token takes in the KV cache, over all layers. Heads that share keys are
-        counted once. Sliding windows and recurrent layers take less than this says.
+        counted once, layers that keep a state instead or use another layer's keys not at all.
+        Sliding windows are counted whole, as the engine keeps them.
         """
+        return sum(self.kv_bytes_of_layers(kv_type))
+
+    def kv_bytes_of_layers(self, kv_type: str) -> tuple[int, ...]:
+        """Bytes that one token takes in the KV cache, of each layer."""
         per_block, block_bytes = KV_TYPES[kv_type]
-        return sum(
-            -(-heads * length // per_block) * block_bytes
-            for heads in self.n_head_kv
-            for length in (self.key_length, self.value_length)
+        own = self.n_layers - self.cache.shared
+        lengths = (self.key_length, 0 if self.cache.latent else self.value_length)
+        recurrent = self.cache.recurrent or (False,) * self.n_layers
+        return tuple(
+            0
+            if layer >= own or recurrent[layer]
+            else sum(-(-heads * length // per_block) * block_bytes for length in lengths)
+            for layer, heads in enumerate(self.n_head_kv)
         )
 
 
 def read(path: Path) -> Header:
-    """Check the file and return its facts. Raises BadModel, whose text begins with the path."""
+    """Check the file, and all others if it is the first of several; return the model's facts.
+    Raises BadModel, whose text begins with the path.
+    """
+    first, size = read_file(path)
     try:
-        return _read(path)
+        _check_kind(first)
+        _check_vocabulary(first)
+        others = other_parts(path, first)
+        files = [first, *(contents for contents, _ in others)]
+        if not any(contents.tensors for contents in files):
+            raise BadModel("it holds no tensors: it is a vocabulary without a model")
+        return _header(files, size + sum(more for _, more in others))
     except BadModel as error:
-        raise BadModel(f"{path}: {error}") from None
-    except OSError as error:
-        raise BadModel(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _read(path: Path) -> Header:
-    # Non-blocking, so that a named pipe cannot hold us up before we see what it is.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise BadModel("it is not a regular file")
-        contents = read_contents(Reader(file, found.st_size), found.st_size)
-    _check_kind(contents)
-    _check_vocabulary(contents)
-    return _header(contents, found.st_size)
+        raise error.of(path) from None
 
 
 def _check_kind(contents: Contents) -> None:
-    architecture = _text(contents, "general.architecture")
-    kind = _TYPES.get(_text(contents, "general.type")) or _OTHERS.get(architecture)
+    architecture = text(contents, "general.architecture")
+    kind = _TYPES.get(text(contents, "general.type")) or _OTHERS.get(architecture)
     if kind is None and _says_embedding(contents, architecture):
         kind = _EMBEDDING
     if kind is not None:
         raise BadModel(f"it is {kind}, not a language model")
-    if not architecture:
+    if not architecture or not architecture.isprintable():
         raise BadModel("it names no general.architecture, so it is not a language model")
-    parts = _whole(contents, "split.count", 0, 65535, 1)
-    if parts > 1:
-        raise BadModel(
-            f"it is one of {parts} parts of a split model: join them with llama-gguf-split --merge"
-        )
-    if not contents.tensors:
-        raise BadModel("it holds no tensors: it is a vocabulary without a model")
 
 
 def _says_embedding(contents: Contents, architecture: str) -> bool:
@@ -128,7 +139,7 @@ def _check_vocabulary(contents: Contents) -> None:
     """A tokenizer is there and its tables have one entry per token: a shorter one would be read
     past its end.
     """
-    if _text(contents, "tokenizer.ggml.model") in ("", "none", "no_vocab"):
+    if text(contents, "tokenizer.ggml.model") in ("", "none", "no_vocab"):
         raise BadModel("it has no tokenizer, so it cannot serve text")
     tokens = contents.arrays.get("tokenizer.ggml.tokens")
     if tokens is None or tokens.kind != STRING or tokens.count == 0:
@@ -142,63 +153,45 @@ def _check_vocabulary(contents: Contents) -> None:
             raise BadModel(f"`{key}` has {table.count} entries for {tokens.count} tokens")
 
 
-def _header(contents: Contents, size: int) -> Header:
-    arch = _text(contents, "general.architecture")
-    layers = _whole(contents, f"{arch}.block_count", 1, LAYERS)
-    width = _whole(contents, f"{arch}.embedding_length", 1, WIDTH)
-    heads = _per_layer(contents, f"{arch}.attention.head_count", layers, (0,) * layers)
+def _header(files: Sequence[Contents], size: int) -> Header:
+    """Of a model in one or several files, the first of which has the metadata."""
+    contents = files[0]
+    arch = text(contents, "general.architecture")
+    layers = whole(contents, f"{arch}.block_count", 1, LAYERS)
+    width = whole(contents, f"{arch}.embedding_length", 1, WIDTH)
+    heads = per_layer(contents, f"{arch}.attention.head_count", layers, (0,) * layers)
     most = max(heads)
     length = width // most if most else 0
-    types = Counter(tensor.type_name for tensor in contents.tensors)
+    tensors = [tensor for part in files for tensor in part.tensors]
+    types = Counter(tensor.type_name for tensor in tensors)
     return Header(
         architecture=arch,
-        name=_text(contents, "general.name"),
-        n_ctx_train=_whole(contents, f"{arch}.context_length", 1, CONTEXT),
+        name=text(contents, "general.name"),
+        n_ctx_train=whole(contents, f"{arch}.context_length", 1, CONTEXT),
         n_layers=layers,
         n_embd=width,
         n_head=heads,
-        n_head_kv=_per_layer(contents, f"{arch}.attention.head_count_kv", layers, heads),
-        key_length=_whole(contents, f"{arch}.attention.key_length", 0, WIDTH, length),
-        value_length=_whole(contents, f"{arch}.attention.value_length", 0, WIDTH, length),
+        n_head_kv=per_layer(contents, f"{arch}.attention.head_count_kv", layers, heads),
+        key_length=whole(contents, f"{arch}.attention.key_length", 0, WIDTH, length),
+        value_length=whole(contents, f"{arch}.attention.value_length", 0, WIDTH, length),
         n_vocab=contents.arrays["tokenizer.ggml.tokens"].count,
-        file_type=file_type_name(_whole(contents, "general.file_type", 0, 2**16, -1)),
-        chat_template=_text(contents, "tokenizer.chat_template") or None,
-        tokenizer=_text(contents, "tokenizer.ggml.model"),
-        n_params=sum(tensor.elements for tensor in contents.tensors),
+        file_type=file_type_name(whole(contents, "general.file_type", 0, 2**16, -1)),
+        chat_template=text(contents, "tokenizer.chat_template") or None,
+        tokenizer=text(contents, "tokenizer.ggml.model"),
+        n_params=sum(tensor.elements for tensor in tensors),
         file_size=size,
         quantization=tuple(types.most_common()),
+        parts=len(files),
+        pre_tokenizer=text(contents, "tokenizer.ggml.pre"),
+        licence=said(contents, "general.license"),
+        licence_link=said(contents, "general.license.link"),
+        tensor_bytes=sum(tensor.size for tensor in tensors),
+        n_ff=_network_width(contents, arch, layers),
+        cache=cache_of(contents, arch, layers),
     )
 
 
-def _text(contents: Contents, key: str) -> str:
-    found = contents.values.get(key, "")
-    if not isinstance(found, str) or key in contents.arrays:
-        raise BadModel(f"`{key}` is not a text")
-    return found
-
-
-def _whole(contents: Contents, key: str, low: int, high: int, default: int | None = None) -> int:
-    """A whole number within bounds; with a default it may be missing."""
-    if default is not None and key not in contents.keys:
-        return default
-    found = contents.values.get(key)
-    if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
-        is_what = f"is {found!r}" if found is not None else "has another type"
-        raise BadModel(
-            f"`{key}` {is_what if key in contents.keys else 'is missing'}, and must be a whole "
-            f"number from {low} to {high}"
-        )
-    return found
-
-
-def _per_layer(
-    contents: Contents, key: str, layers: int, default: tuple[int, ...]
-) -> tuple[int, ...]:
-    """One number for all layers, or a list with one for each."""
-    array = contents.arrays.get(key)
-    if array is None:
-        return (_whole(contents, key, 0, WIDTH),) * layers if key in contents.keys else default
-    numbers = tuple(n for n in array.numbers if isinstance(n, int) and 0 <= n <= WIDTH)
-    if array.count < layers or len(numbers) != array.count:
-        raise BadModel(f"`{key}` is not a list of whole numbers, one for each of {layers} layers")
-    return numbers[:layers]
+def _network_width(contents: Contents, arch: str, layers: int) -> int:
+    dense = max(per_layer(contents, f"{arch}.feed_forward_length", layers, (0,)))
+    expert = whole(contents, f"{arch}.expert_feed_forward_length", 0, WIDTH, 0)
+    return max(dense, expert * whole(contents, f"{arch}.expert_used_count", 0, LAYERS, 0))

@@ -4,6 +4,7 @@ Not memory-mapped: a file that shrinks while it is read must be an error, not a 
 """
 
 import struct
+from pathlib import Path
 from typing import BinaryIO
 
 from appliance.gguf.tables import VALUES
@@ -18,6 +19,17 @@ _U64 = struct.Struct("<Q")
 
 class BadModel(Exception):
     """The file is not a model that this box can serve. Says why."""
+
+    path: Path | None = None
+    """The file, once it is named in the text."""
+
+    def of(self, path: Path) -> "BadModel":
+        """The same, its text beginning with the path, unless it names a file already."""
+        if self.path is not None:
+            return self
+        named = BadModel(f"{path}: {self}")
+        named.path = path
+        return named
 
 
 class Reader:

@@ -152,7 +152,7 @@ def _spawn(fd: int) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C at the terminal must reach the daemon alone.
     options, inherited = for_child()
     return subprocess.Popen(
-        [sys.executable, "-m", "appliance.prepare.process", "--fd", str(fd), *options],
+        [sys.executable, "-P", "-m", "appliance.prepare.process", "--fd", str(fd), *options],
         pass_fds=(fd, *inherited),
         stdin=subprocess.DEVNULL,
         start_new_session=True,

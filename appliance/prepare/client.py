@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -79,6 +79,10 @@ class PrepareSnapshot(msgspec.Struct, frozen=True):
     template_source: Literal["config", "model", "fallback"] = "fallback"
 
 
+def _shutting_down() -> ApiError:
+    return Unavailable("the box is shutting down", code="shutting_down")
+
+
 class _Ticket:
     """One job on its way."""
 
@@ -129,7 +133,8 @@ class Preparer:
         self._restarts = 0
         self._timeouts = 0
         self._last_failure = ""
-        self._stopped = False
+        self._farewell: Callable[[], ApiError] | None = None
+        """What who still comes is told; None: it does not stop."""
 
     async def start(self) -> None:
         """Returns when the child is ready. Raises PrepareError when it cannot start."""
@@ -139,16 +144,16 @@ class Preparer:
             raise PrepareError(f"the prepare process cannot start: {error}") from error
         self._runner = asyncio.create_task(self._run(), name="prepare")
 
-    async def stop(self) -> None:
-        """Ends the child; jobs still waiting get Unavailable. May be called twice."""
-        self._stopped = True
+    async def stop(self, farewell: Callable[[], ApiError] = _shutting_down) -> None:
+        """Ends the child; jobs still waiting get `farewell`'s error. May be called twice."""
+        self._farewell = farewell
         if self._runner is not None:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._runner
             self._runner = None
         await self._drop(kill=False)
-        self._refuse_all("the box is shutting down", "shutting_down")
+        self._refuse_all(farewell)
 
     def snapshot(self) -> PrepareSnapshot:
         child = self._child
@@ -211,8 +216,8 @@ class Preparer:
                 self._waiting.remove(ticket)
 
     def _admit(self) -> None:
-        if self._stopped or self._runner is None:
-            raise Unavailable("the box is shutting down", code="shutting_down")
+        if self._farewell is not None or self._runner is None:
+            raise (self._farewell or _shutting_down)()
         if self._child is None and self._failures >= _GIVE_UP:
             raise Unavailable(f"requests cannot be prepared: {self._last_failure}")
         if len(self._waiting) >= self._limits.waiting:
@@ -310,7 +315,7 @@ class Preparer:
         _log.warning("prepare process lost: %s", reason)
         await self._drop(kill=True)
         if self._failures >= _GIVE_UP:
-            self._refuse_all(f"requests cannot be prepared: {reason}", "unavailable")
+            self._refuse_all(lambda: Unavailable(f"requests cannot be prepared: {reason}"))
 
     async def _relaunch(self) -> None:
         pause = _BACKOFF_S[min(max(self._failures - 1, 0), len(_BACKOFF_S) - 1)]
@@ -325,9 +330,9 @@ class Preparer:
         if child is not None:
             await child.end(kill=kill)
 
-    def _refuse_all(self, reason: str, code: str) -> None:
+    def _refuse_all(self, error: Callable[[], ApiError]) -> None:
         while self._waiting:
-            self._waiting.popleft().fail(Unavailable(reason, code=code))
+            self._waiting.popleft().fail(error())
 
 
 class _Overrun(Exception):

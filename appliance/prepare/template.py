@@ -82,16 +82,17 @@ def _tojson(
     )
 
 
-def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    """What every template gets."""
+    box = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _Generation],
     )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
+    box.filters["tojson"] = _tojson
+    box.globals["raise_exception"] = _raise_exception
+    box.globals["strftime_now"] = _strftime_now
+    return box
 
 
 class ChatTemplate:
@@ -101,10 +102,10 @@ class ChatTemplate:
         """Raises ValueError when the template does not compile."""
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        environment = _environment()
+        box = environment()
         try:
-            self._template = environment.from_string(source)
-            self.variables = jinja2.meta.find_undeclared_variables(environment.parse(source))
+            self._template = box.from_string(source)
+            self.variables = jinja2.meta.find_undeclared_variables(box.parse(source))
         except (jinja2.TemplateError, RecursionError) as error:
             raise ValueError(f"the model's chat template does not compile: {error}") from error
 
