@@ -14,12 +14,11 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from appliance.api.boarding import caller_of
-from appliance.api.box import Box, box_of
+from appliance.api.box import Box, pin
 from appliance.api.embeddings import EncoderRoom
 from appliance.api.faults import on_fault, on_http_exception
 from appliance.api.feed import Feed
 from appliance.api.guard import Guard
-from appliance.api.logprobs import Pieces
 from appliance.api.openapi import described, document
 from appliance.api.passes import Pass
 from appliance.api.replays import replayer
@@ -46,9 +45,8 @@ def create_app(box: Box) -> FastAPI:
         exception_handlers={ApiError: on_fault, HTTPException: on_http_exception},
     )
     app.state.box = box
-    app.state.pieces = Pieces(box.preparer)
     app.state.encoder_room = EncoderRoom(box.encoder)
-    app.state.replays = replayer(box)
+    app.state.replays = replayer(lambda: app.state.box)
     app.state.feed = Feed(Watch(box))
     served = (*ROUTES, *DOCS) if box.config.api.docs else ROUTES
     for route in served:
@@ -57,6 +55,12 @@ def create_app(box: Box) -> FastAPI:
     for found in app.router.routes:
         assert _guarded(found, served), f"{found} is in no table, so nobody guards it"
     return app
+
+
+def put_in(app: FastAPI, box: Box) -> None:
+    """`box`, which serves another model, from now on; what came before keeps the former."""
+    app.state.box = box
+    app.state.feed.watch.serves(box)
 
 
 @asynccontextmanager
@@ -91,18 +95,19 @@ def _add(app: FastAPI, route: Route) -> None:
 
 def _endpoint(route: Route) -> Handler:
     async def endpoint(request: Request) -> Response:
-        trace = trace_of(request)
+        trace, box = trace_of(request), pin(request)
         if trace.granted != route.need:
             raise Forbidden("this route is not open to the request", code="not_granted")
         trace.route = route.path.replace(":path", "")
         try:
             if route.generates:
-                trace.quota = Pass(box_of(request).quotas, trace.holder)
+                trace.quota = Pass(box.quotas, trace.holder)
                 trace.quota.knock()
+            if route.need == "infer" and (refusal := box.switch.refusal()) is not None:
+                raise refusal
             return await route.handler(request)
         except ApiError as fault:
             if route.generates and not trace.admitted:
-                box = box_of(request)
                 box.metrics.pulse.refuse(str(fault.code or fault.type), time.monotonic())
                 box.books.refuse(caller_of(trace, trace.route), fault)
             raise
@@ -118,4 +123,4 @@ def _guarded(found: BaseRoute, served: tuple[Route, ...]) -> bool:
         return False
     rows = [route for route in served if found.path in route.paths]
     sample = re.sub(r"\{\w+(:path)?\}", "x", found.path)
-    return bool(rows) and all(need_of(sample) == route.need for route in rows)
+    return bool(rows) and all(need_of(sample, route.method) == route.need for route in rows)

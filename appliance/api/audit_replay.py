@@ -12,12 +12,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from appliance.adapters import NotLoaded
 from appliance.api.archive import Answer, Archive, answers_of, described, name_of
 from appliance.api.audit_faults import NotReplayable
 from appliance.api.audit_shapes import ReplayRequest
 from appliance.api.bodies import decode, parse, read_body
 from appliance.api.box import Box, box_of
-from appliance.api.replay_report import Report
+from appliance.api.replay_report import Report, lora_of
 from appliance.api.replays import Done, Job, Replays, settled
 from appliance.api.replies import json_response
 from appliance.api.trace import trace_of
@@ -134,6 +135,12 @@ def _check_replayable(box: Box, found: Found, tokens: int) -> None:
             f"it was written by the model {row.model} ({row.model_sha256[:12]}), and this box now "
             f"runs {box.model.name} ({box.model.sha256[:12]}): load that file again"
         )
+    try:
+        box.adapters.of_record(lora_of(row))
+    except NotLoaded as error:
+        raise NotReplayable(
+            f"it was computed with a LoRA adapter, and {error}: list that file under model.lora"
+        ) from None
     if tokens > box.n_ctx:
         raise NotReplayable(
             f"its {tokens} tokens do not fit the context of {box.n_ctx}: raise engine.context"

@@ -133,6 +133,7 @@ def _submit(
         parts=parts,
         on_close=lambda row: _closed(box, trace, row, outlook),
         forecast=outlook.row if outlook is not None else unforeseen,
+        lora=box.adapters.recorded(submit.lora),
     )
     trace.admitted = True
     box.aboard[submit.id] = Aboard(trace.key_name, trace.tenant, trace.scenario, tier, outlook)

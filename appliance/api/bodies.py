@@ -95,14 +95,17 @@ async def _discard(request: Request, most: int) -> None:
         most -= len(part)
 
 
-def decode(body: bytes, depth: int) -> dict[str, Any]:
-    """The body as a JSON object nested at most `depth` deep. Raises BadRequest."""
+def decode(body: bytes, depth: int, *, bare: str = "") -> dict[str, Any]:
+    """The body as a JSON object nested at most `depth` deep; a list, where `bare` names one, as the
+    object's member of that name. Raises BadRequest."""
     try:
         data = _decode(body)
     except RecursionError:
         raise _too_deep(depth) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is no valid JSON: {error}", code="invalid_json") from None
+    if bare and isinstance(data, list):
+        data = {bare: data}
     if not isinstance(data, dict):
         raise BadRequest("the body must be a JSON object", code="invalid_json")
     if body.count(b"[") + body.count(b"{") > depth or body.count(b":") > OBJECT_FIELDS:

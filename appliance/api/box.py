@@ -7,8 +7,10 @@ from starlette.requests import Request
 
 from appliance.accounts.keys import KeyStore
 from appliance.accounts.quotas import Quotas
+from appliance.adapters import Adapters
 from appliance.api.idempotency import Answers
-from appliance.api.ports import Admission, BoardKeeper, Ledger, Supervisor
+from appliance.api.logprobs import Pieces
+from appliance.api.ports import Admission, BoardKeeper, Ledger, NoSwitch, Supervisor, Switch
 from appliance.board.snapshot import BoardSnapshot
 from appliance.config import Config
 from appliance.control.correction import ControlSnapshot
@@ -38,7 +40,7 @@ class Aboard:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The parts of one running appliance."""
+    """The parts of one running appliance, while it serves one model."""
 
     config: Config
     keys: KeyStore
@@ -67,8 +69,17 @@ class Box:
     """What is known of the board now."""
     board_keeper: BoardKeeper | None = None
     """Who has the board do something."""
+    switch: Switch = field(default_factory=NoSwitch)
+    """What goes over to another model."""
+    adapters: Adapters = field(default_factory=Adapters)
+    """The LoRA adapters beside the model."""
     aboard: dict[str, Aboard] = field(default_factory=dict)
     """The live requests by id."""
+    pieces: Pieces = field(init=False)
+    """The texts of the model's tokens."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pieces", Pieces(self.preparer))
 
     @property
     def fingerprint(self) -> str:
@@ -82,8 +93,20 @@ class Box:
         return ready.n_ctx if ready is not None else self.config.engine.context
 
 
+_PINNED = "steelyard.box"
+
+
+def pin(request: Request) -> Box:
+    """The box as it is now serves the request to its end: what was tokenised for one model must
+    not reach another's engine."""
+    box = request.app.state.box
+    assert isinstance(box, Box)
+    request.scope[_PINNED] = box
+    return box
+
+
 def box_of(request: Request) -> Box:
     """The box that serves this request."""
-    box = request.app.state.box
+    box = request.scope[_PINNED]
     assert isinstance(box, Box)
     return box

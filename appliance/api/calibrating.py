@@ -41,16 +41,20 @@ class Calibrating:
         real one, in tests."""
         self._config = config
         self._files = StatusFiles(config.server.state_dir)
-        self._pointer = config.server.state_dir / "forecasters" / model_sha256[:12] / CURRENT
-        self._reload = reload
         self._command = command
         self._task: asyncio.Task[None] | None = None
-        self._in_use = _mark(self._pointer)
+        self.serves(model_sha256, reload)
         self._asked_on: str = ""
         self.now = Status()
         self.url = ""
         """Where this daemon listens; empty: as configured."""
         self.cacert = ""
+
+    def serves(self, model_sha256: str, reload: Callable[[], object]) -> None:
+        """The model that is served from now on, and what takes its forecaster anew."""
+        folder = self._config.server.state_dir / "forecasters" / model_sha256[:12]
+        self._pointer, self._reload = folder / CURRENT, reload
+        self._in_use = _mark(self._pointer)
 
     @property
     def running(self) -> bool:
@@ -170,7 +174,7 @@ class Calibrating:
         self._files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             out.write(effective(self._config))
-        command = [sys.executable, "-m", "appliance", "calibrate", "--config", str(file)]
+        command = [sys.executable, "-P", "-m", "appliance", "calibrate", "--config", str(file)]
         command += ["--quiet", "--by", by]
         command += ["--url", self.url] if self.url else []
         command += ["--cacert", self.cacert] if self.cacert else []

@@ -31,6 +31,7 @@ from appliance.api.calibration_shapes import (
     Scatter,
 )
 from appliance.api.events import feed_of
+from appliance.api.faults import Conflict
 from appliance.api.replies import json_response
 from appliance.calibrate.catalogue import catalogue
 from appliance.calibrate.status import Wish
@@ -78,6 +79,12 @@ async def steer_calibration(request: Request) -> Response:
 
 
 def _start(request: Request, calibrating: Calibrating) -> _Done:
+    switch = box_of(request).switch.state
+    if switch.phase != "none":
+        raise Conflict(
+            f"the box goes over to the model {switch.target} just now: begin when that is over",
+            code="switch_under_way",
+        )
     row = action_row(request, "calibration.start")
     by = f"{row.key_name} ({row.operator})" if row.operator else row.key_name
     if not calibrating.start(by):

@@ -22,7 +22,7 @@ def facts_of(
     return Facts(
         engine_state=engine.state,
         engine_failure=engine.last_failure,
-        restarts=engine.restarts,
+        restarts=0 if now.switching else engine.restarts,
         restarts_5min=now.speeds.restarts_5min,
         restarts_most=config.engine.restarts,
         retry_s=max(0.0, engine.retry_at - now.now),

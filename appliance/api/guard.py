@@ -20,6 +20,7 @@ from appliance.api.auth import Need, is_local, refuse, secret_in
 from appliance.api.faults import HeadersTooLarge, Misdirected, answer_fault
 from appliance.api.trace import Trace, trace_of
 from appliance.config import Config, is_loopback
+from appliance.discovery import host_label
 from appliance.errors import ApiError, BadRequest, Forbidden
 
 EXPOSED = (
@@ -35,7 +36,7 @@ class Guard:
     """ASGI middleware inside `Tracing`."""
 
     def __init__(
-        self, app: ASGIApp, config: Config, keys: KeyStore, need_of: Callable[[str], Need]
+        self, app: ASGIApp, config: Config, keys: KeyStore, need_of: Callable[[str, str], Need]
     ) -> None:
         self._app = app
         self._config = config
@@ -49,7 +50,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
-        need = self._need_of(scope["path"])
+        need = self._need_of(scope["path"], scope["method"])
         origin = self._origins.allowed(connection.headers)
         fault = self._too_large(scope) or self._hosts.refuse(connection.headers)
         if fault is None and origin and _is_preflight(scope["method"], connection.headers):
@@ -110,6 +111,8 @@ class Hosts:
             if not self._local_only:
                 machine = socket.gethostname().lower()
                 self._names |= {machine, f"{machine}.local"}
+        if config.discovery.mdns:
+            self._names.add(f"{host_label(config)}.local")
         self._names |= {"localhost", *(name.lower() for name in config.tls.names)}
 
     def refuse(self, headers: Headers) -> ApiError | None:

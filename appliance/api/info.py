@@ -16,6 +16,7 @@ from appliance.api.answers import bounded
 from appliance.api.boarding import journal_low
 from appliance.api.box import Box, box_of
 from appliance.api.intake import default_sampling, served_names
+from appliance.api.lora import told
 from appliance.api.replies import json_response
 from appliance.control.budgets import FALLBACKS
 from appliance.engine.messages import SlotState
@@ -51,10 +52,11 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
         "disk": free is not None and free >= LOW_DISK_BYTES,
         "ledger": box.ledger.snapshot.ok and not journal_low(engine),
         "admitting": not box.admission.draining,
+        "model": not box.switch.state.away,
     }
     ready = all(checks.values())
     return ready, {
-        "status": "ready" if ready else "not ready",
+        "status": "ready" if ready else "not ready" if checks["model"] else "switching",
         "failing": [name for name, fine in checks.items() if not fine],
         "engine": {
             "state": engine.state,
@@ -66,6 +68,7 @@ def readiness(box: Box) -> tuple[bool, dict[str, Any]]:
         "ledger": {"problem": box.ledger.snapshot.problem},
         "prepare": {"alive": prepare.alive, "restarts": prepare.restarts},
         "model": {"name": box.model.name, "sha256": box.model.sha256},
+        "switch": box.switch.state.phase,
         "disk_free_bytes": free,
         "tls_days": box.tls.days_left(time.time()) if box.tls is not None else None,
         "board": {"state": box.board().state, "problem": box.board().problem},
@@ -187,7 +190,10 @@ async def props(request: Request) -> Response:
         {
             "default_generation_settings": {
                 "n_ctx": box.n_ctx,
-                "params": default_sampling(box.config.sampling),
+                "params": {
+                    **default_sampling(box.config.sampling),
+                    "lora": told(box.adapters.default),
+                },
             },
             "total_slots": box.config.engine.max_sequences,
             "model_alias": box.model.name,
@@ -264,6 +270,7 @@ def _busy(box: Box, slot: SlotState) -> dict[str, Any]:
         params["logit_bias"] = [(token, bounded(bias)) for token, bias in params["logit_bias"]]
         params["n_predict"] = ticket.request.max_tokens
         params["stream"] = ticket.request.stream
+        params["lora"] = told(ticket.request.lora)
     return {
         **_idle(box, slot.id),
         "is_processing": True,

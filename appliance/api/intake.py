@@ -14,6 +14,7 @@ from appliance.api.boarding import board
 from appliance.api.box import Box
 from appliance.api.contract import agreed_on, has_budget
 from appliance.api.flight import Flight
+from appliance.api.lora import lora_of
 from appliance.api.questions import questions_of
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
@@ -242,6 +243,7 @@ def submits_of(
 ) -> list[Submit]:
     """One submission per prompt, all with the request's terms. `tier`: the one it may have."""
     sampling = sampling_of(box, shape, terms.logprobs)
+    lora = lora_of(box.adapters, shape.lora)
     return [
         Submit(
             id=terms.prefix + secrets.token_hex(12),
@@ -264,6 +266,7 @@ def submits_of(
             # An answer that never ends by itself runs to its limit: nothing is to be refined.
             signals=bool(shape.return_signals)
             or (box.forecasts.enabled and not shape.ignore_eos and not has_budget(shape)),
+            lora=lora,
         )
         for prepared in prompts
     ]

@@ -18,6 +18,7 @@ from appliance.api.digests import HEADER
 from appliance.api.flight import Flight
 from appliance.api.gather import Gathered, gather
 from appliance.api.intake import Terms, check_bounds, embark, resolve_model
+from appliance.api.lora import told
 from appliance.api.replies import json_response, pieces_of
 from appliance.api.streaming import EventStream, event
 from appliance.api.text_shapes import NativeRequest
@@ -182,6 +183,7 @@ class Native:
             "stream": submit.stream,
             "grammar": submit.grammar or "",
             "n": submit.n,
+            "lora": told(submit.lora),
         }
 
     def _chunk(self, choice: int, text: str, tokens: Sequence[int]) -> NativeChunk:

@@ -9,10 +9,11 @@ from typing import Any, Literal, Protocol
 
 from appliance.board.orders import Outcome
 from appliance.engine.messages import Event, Expect, FirstLogits, Pool, Signals, Submit
+from appliance.errors import ApiError
 from appliance.ledger.books import Ledger as Recording
 from appliance.ledger.rows import Action, Archived, Conflict, Note, Payload, Replay, RequestRow
 from appliance.ledger.writer import LedgerSnapshot
-from appliance.snapshot import EngineSnapshot, QueueSnapshot
+from appliance.snapshot import EngineSnapshot, ModelSwitch, QueueSnapshot
 from appliance.ticket import Account
 from firmware_bridge.commands import Command, Refusal
 from firmware_bridge.update import Image
@@ -102,6 +103,33 @@ class Admission(Protocol):
         ...
 
     def drain(self, on: bool) -> None: ...
+
+
+class Switch(Protocol):
+    """What goes over from one model to another; `switching.Switch` is the real one."""
+
+    @property
+    def state(self) -> ModelSwitch: ...
+
+    def refusal(self) -> ApiError | None:
+        """What a request for the model is told that comes now; None where it may come in."""
+        ...
+
+    def begin(self, target: str, by: Action) -> bool:
+        """False, and nothing happens, while one runs."""
+        ...
+
+
+class NoSwitch:
+    """The model is the one that it is."""
+
+    state = ModelSwitch()
+
+    def refusal(self) -> ApiError | None:
+        return None
+
+    def begin(self, target: str, by: Action) -> bool:
+        return False
 
 
 class BoardKeeper(Protocol):

@@ -76,6 +76,12 @@ def budget_of(row: RequestRow) -> Budget | None:
     return None if found is None else msgspec.convert(found, Budget)
 
 
+def lora_of(row: RequestRow) -> Sequence[Mapping[str, Any]]:
+    """The LoRA adapters that it was computed with."""
+    found: Sequence[Mapping[str, Any]] = row.sampling.get("lora", ())
+    return found
+
+
 def steps_of(
     entries: Sequence[TokenLogprob],
     n_prompt: int,
@@ -142,6 +148,7 @@ def facts_of(row: RequestRow, now: Identity, *, replay: Counts | None) -> dict[s
         "recovered": row.recovered,
         "grammar_unknown": grammar_unknown(row),
         "budget": row.sampling.get("budget"),
+        "lora": lora_of(row),
         "same_build": row.build == now.build,
         "same_template": row.template_sha256 == now.template_sha256,
         "build_then": row.build,

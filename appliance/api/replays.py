@@ -15,7 +15,6 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 
@@ -115,9 +114,13 @@ class Replays:
             future.set_result(outcome)
 
 
-def replayer(box: Box) -> Replays:
-    """The queue of this box."""
-    return Replays(partial(replay, box))
+def replayer(box: Callable[[], Box]) -> Replays:
+    """The queue of this box; `box` is asked when a replay's turn has come."""
+
+    def run(job: Job) -> Awaitable[Outcome]:
+        return replay(box(), job)
+
+    return Replays(run)
 
 
 async def replay(box: Box, job: Job) -> Done:
@@ -163,6 +166,7 @@ async def _forced(box: Box, job: Job) -> tuple[list[TokenLogprob], Counts | None
         exclusive=box.config.limits.exclusive,
         forced=job.answer,
         budget=reports.budget_of(job.found.row),
+        lora=box.adapters.of_record(reports.lora_of(job.found.row)),
     )
     flight = await board(box, trace, [submit], [""], tier="default", allowed_s=None)
     entries: list[TokenLogprob] = []

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.answers import encode
+from appliance.api.box import box_of
 from appliance.api.logprobs import Pieces
 
 
@@ -18,7 +19,5 @@ def json_response(
 
 
 def pieces_of(request: Request) -> Pieces:
-    """The app's store of token texts."""
-    pieces = request.app.state.pieces
-    assert isinstance(pieces, Pieces)
-    return pieces
+    """The texts of the model's tokens."""
+    return box_of(request).pieces

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api import (
+    adapting,
     admin,
     admin_accounts,
     admin_cost,
@@ -24,6 +25,7 @@ from appliance.api import (
     forecasting,
     history,
     info,
+    modelling,
     sensing,
     tokens,
     usage,
@@ -39,6 +41,7 @@ from appliance.api.completions import completions
 from appliance.api.console_shapes import SnoozeRequest
 from appliance.api.control_shapes import PriorityRequest
 from appliance.api.embeddings import embeddings
+from appliance.api.modelling_shapes import ModelRequest
 from appliance.api.native import completion
 from appliance.api.shapes import Shape
 from appliance.api.text_shapes import (
@@ -47,6 +50,7 @@ from appliance.api.text_shapes import (
     EmbeddingRequest,
     NativeRequest,
     RestartRequest,
+    ScalesRequest,
     TokenizeRequest,
 )
 
@@ -113,6 +117,14 @@ ROUTES: tuple[Route, ...] = (
         "llama-server", body=RenderRequest,
     ),
     Route("GET", "/props", info.props, "read", "Settings and build", "llama-server"),
+    Route(
+        "GET", "/lora-adapters", adapting.lora_adapters, "read", "List LoRA adapters",
+        "llama-server",
+    ),
+    Route(
+        "POST", "/lora-adapters", adapting.scale_lora_adapters, "admin", "Scale LoRA adapters",
+        "llama-server", body=ScalesRequest,
+    ),
     Route("GET", "/slots", info.slots, "metrics", "Running sequences", "llama-server"),
     Route(
         "GET", "/metrics", info.metrics, "metrics", "Prometheus metrics", "llama-server",
@@ -182,6 +194,13 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/admin/engine/restart", admin.restart, "admin", "Restart the engine", "Admin",
         body=RestartRequest, body_required=False,
+    ),
+    Route(
+        "GET", "/admin/model", modelling.served, "admin", "The model, and a switch of it", "Admin"
+    ),
+    Route(
+        "POST", "/admin/model", modelling.use_model, "admin", "Serve another model", "Admin",
+        body=ModelRequest,
     ),
     Route(
         "GET", "/events", events.events, "metrics", "All that changes, as a stream", "Console",
@@ -256,16 +275,19 @@ DOCS: tuple[Route, ...] = (
 )
 
 
-def need_of(path: str) -> Need:
+def need_of(path: str, method: str = "GET") -> Need:
     """Who may use `path`. What is not listed needs somebody known, and is then not found."""
-    found = _EXACT.get(path)
-    if found is not None:
-        return found
+    needs = _EXACT.get(path)
+    if needs is not None:
+        return needs.get(method, next(iter(needs.values())))
     if path == "/admin" or path.startswith("/admin/"):
         return "admin"
     return "read" if path.startswith(("/v1/models/", "/v1/audit/")) else "known"
 
 
-_EXACT: dict[str, Need] = {
-    path: route.need for route in (*ROUTES, *DOCS) for path in route.paths if "{" not in path
-}
+_EXACT: dict[str, dict[str, Need]] = {}
+"""By path, then by method."""
+for _route in (*ROUTES, *DOCS):
+    for _path in _route.paths:
+        if "{" not in _path:
+            _EXACT.setdefault(_path, {})[_route.method] = _route.need

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 NAME_BYTES = 256
 METADATA_PAIRS, METADATA_KEY, METADATA_VALUE = 16, 64, 512
 """OpenAI's limits."""
+ADAPTERS, SCALES = 128, 100.0
+"""Named in one request, and how strongly one may be applied: as the configuration allows."""
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_BYTES)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -64,6 +66,23 @@ Metadata = Annotated[
 ]
 
 
+class LoraChoice(Shape):
+    """How strongly a LoRA adapter is applied. It is named by its id or by its name."""
+
+    id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    name: Name | None = None
+    scale: Annotated[float, Field(ge=-SCALES, le=SCALES)]
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Self:
+        if (self.id is None) == (self.name is None):
+            raise ValueError("give the adapter's id or its name (GET /lora-adapters lists both)")
+        return self
+
+
+Loras = Annotated[list[LoraChoice], Field(max_length=ADAPTERS, fail_fast=True)]
+
+
 class Generation(Shape):
     """The fields that steer generation, the same on every route that generates."""
 
@@ -93,6 +112,11 @@ class Generation(Shape):
     grammar_type: Literal["gbnf", "lark", "regex"] | None = None
     json_schema: dict[str, Any] | None = None
 
+    lora: Loras | None = Field(
+        None,
+        description="The LoRA adapters of this request, those that are not named left out. None: "
+        "as `GET /lora-adapters` tells.",
+    )
     cache_prompt: bool | None = None
     exclusive: bool | None = Field(
         None,

@@ -91,6 +91,8 @@ class Sources:
     queue_most: int
     ledger: LedgerSnapshot
     draining: bool
+    switching: bool = False
+    """One model goes, another comes: that the engine is away is meant."""
     slow: Slow
     kept: Kept
     speeds: Speeds

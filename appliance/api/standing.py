@@ -20,6 +20,7 @@ from appliance.observe.conditions import (
     TICK_OVERRUN_PCT,
     TLS_DAYS,
 )
+from appliance.snapshot import ModelSwitch
 
 UNTOLD = frozenset({"tls.key", "ledger.redact"})
 """Settings that are nobody's business: where the private key lies, what must not be stored."""
@@ -138,6 +139,13 @@ def model_of(box: Box, now: Sources) -> Model:
         layers_asked=ready.layers_asked if ready is not None else max(config.gpu_layers, 0),
         layers_got=ready.layers_offloaded if ready is not None else 0,
     )
+
+
+def switch_jobs(now: ModelSwitch) -> tuple[Job, ...]:
+    """The switch to another model, while one runs; bytes, where those are known."""
+    if now.phase == "none":
+        return ()
+    return (Job(kind="model", phase=now.phase, done=now.done, total=now.total or None),)
 
 
 def settings_of(config: Config) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from appliance.api.shapes import Generation, Name, OpenAiGeneration, Shape, TokenId
+from appliance.api.shapes import Generation, Loras, Name, OpenAiGeneration, Shape, TokenId
 
 PROMPTS = 64
 """Prompts in one request, at most: each takes a place in the queue."""
@@ -123,3 +123,9 @@ class RestartRequest(Shape):
     """POST /admin/engine/restart. The body may be left out."""
 
     reason: Annotated[str, Field(max_length=200)] | None = None
+
+
+class ScalesRequest(Shape):
+    """POST /lora-adapters."""
+
+    adapters: Loras

@@ -35,7 +35,8 @@ class Verifying:
         """`command`: what to run in place of the verifier, for tests."""
         self.now = Verification(state="none")
         self._command = command or (
-            sys.executable, "-m", "appliance.ledger.verify", str(ledger), "--json", "--progress",
+            sys.executable, "-P", "-m", "appliance.ledger.verify", str(ledger), "--json",
+            "--progress",
         )  # fmt: skip
         self._task: asyncio.Task[None] | None = None
         self._began = 0.0

@@ -23,7 +23,7 @@ from appliance.api.kept import read_kept
 from appliance.api.live import live_of
 from appliance.api.rows import rows_of
 from appliance.api.sources import Kept, Measured, Slow, Sources, Speeds
-from appliance.api.standing import settings_of
+from appliance.api.standing import settings_of, switch_jobs
 from appliance.api.standing import state_of as standing_of
 from appliance.api.verifying import Verifying
 from appliance.frames import Live, Rows, State
@@ -77,6 +77,11 @@ class Watch:
         self._seq = 0
         self._past: deque[tuple[int, Live]] = deque(maxlen=PAST_S)
 
+    def serves(self, box: Box) -> None:
+        """Another model is in: its box is looked at from now on."""
+        self._box, self._settings = box, settings_of(box.config)
+        self.calibrating.serves(box.model.sha256, box.forecasts.reload)
+
     # -- frames ----------------------------------------------------------------------------------
 
     def live(self, now: float, wall: float) -> Live:
@@ -96,7 +101,11 @@ class Watch:
             self._box,
             self.sources(now, wall),
             settings=self._settings,
-            jobs=(*self.verifying.jobs, *self.calibrating.jobs),
+            jobs=(
+                *self.verifying.jobs,
+                *self.calibrating.jobs,
+                *switch_jobs(self._box.switch.state),
+            ),
             bad_row=self.verifying.now.bad_row,
         )
 
@@ -121,7 +130,8 @@ class Watch:
             queue=box.supervisor.queue,
             queue_most=box.config.limits.queue_requests,
             ledger=box.ledger.snapshot,
-            draining=box.admission.draining,
+            draining=box.admission.draining or box.switch.state.away,
+            switching=box.switch.state.away,
             slow=self._slow,
             kept=self._kept,
             speeds=self._speeds,
@@ -139,7 +149,8 @@ class Watch:
     def look(self, now: float, wall: float) -> None:
         """Once a second: what is slow to find out, alarms, the past."""
         self._look_slow(now)
-        self.calibrating.look(wall)
+        if self._box.switch.state.phase == "none":
+            self.calibrating.look(wall)
         live = self.live(now, wall)
         self._shown = self.alarms.update(conditions(self._facts(now, wall)), now, int(wall * 1000))
         self._past.append((live.at_ms, live))

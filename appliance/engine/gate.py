@@ -22,6 +22,9 @@ class Gate:
         self._contended = False
         self.blocked = False
         """The first of pool A cannot start whatever B gives up; nothing of B is to start either."""
+        self.passed: list[tuple[Sequence, Sequence | None, int]] = []
+        """Those in front of the one that is looked at which could start but for their LoRA set,
+        each with what it reuses: what they need is theirs."""
 
     def open(self, now: float, waiting: list[Sequence]) -> None:
         """Another step; those of pool B wait behind those of A."""
@@ -39,13 +42,16 @@ class Gate:
     ) -> bool:
         """Whether it can start, with `length` tokens of `source`, without displacing any but those
         of pool B that are in the way of A."""
+        passed = [sequence for sequence, _, _ in self.passed]
+        running = [*running, *passed] if passed else running
         batch, taken = sequence.batch, len(running)
         if batch and taken >= self._turns.places(self._places, self._now):
             return False
         if taken >= self._places and not running[-1].batch:
             return False
         cells = self._cache.cells_for(sequence, source, length)
-        if cells > self._available + (0 if batch else self._pools.borrowed):
+        aside = sum([self._cache.cells_for(*each) for each in self.passed])
+        if cells + aside > self._available + (0 if batch else self._pools.borrowed):
             self.blocked = True
             return False
         if batch:

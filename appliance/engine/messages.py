@@ -30,6 +30,9 @@ Pool = Literal["a", "b"]
 """a: interactive; b: batch."""
 Policy = Literal["fcfs", "expected-cost", "shuffled"]
 Admission = Literal["peak", "reserve", "fill"]
+LoraSet = tuple[tuple[int, float], ...]
+"""LoRA adapters by their place in `Load.lora`, each with how strongly it is applied: ascending,
+none twice, none with 0. Empty: the model alone."""
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,6 +105,8 @@ class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
     answer which is replayed."""
     pool: Pool = "a"
     """Whose share of the cells it may use, and whose turn it waits for."""
+    lora: LoraSet = ()
+    """What it is computed with. Sequences of different sets share neither a step nor a prefix."""
 
 
 class Expect(msgspec.Struct, frozen=True, tag="expect"):
@@ -197,6 +202,8 @@ class Load(msgspec.Struct, frozen=True, tag="load", omit_defaults=True):
     """Prompt tokens per step, at most, while others decode."""
     mlock: bool = False
     lora: tuple[tuple[str, float], ...] = ()
+    """Adapter files, and the scales that the configuration gives them. None is applied but by
+    `Submit.lora`, which names them by their place here."""
     journal_dir: str = ""
     """Where the token journal goes; empty: none is kept (self-tests)."""
 

@@ -74,3 +74,15 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def n_tokens(self) -> int:
         return sum([len(chunk.tokens) for chunk in self.chunks])
+
+
+def note_company(chunks: list[Chunk], *, alone: bool) -> None:
+    """Remembers with how many others each sequence shares the step, a fact for replays. `alone`:
+    nothing else runs, be it in other steps."""
+    company = len(chunks)
+    for chunk in chunks:
+        sequence = chunk.sequence
+        if sequence.parallel < company:
+            sequence.parallel = company
+        if not alone:
+            sequence.exclusive = False

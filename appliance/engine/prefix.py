@@ -38,6 +38,10 @@ class PrefixTree:
     def __init__(self) -> None:
         self._root = _Node((), set())
 
+    @property
+    def empty(self) -> bool:
+        return not self._root.children
+
     def insert(self, holder: int, tokens: Tokens) -> None:
         node, at = self._root, 0
         while at < len(tokens):

@@ -25,6 +25,7 @@ from llguidance import LLTokenizer
 from appliance.engine.drafts import Drafter
 from appliance.engine.journal import Journal, NoJournal
 from appliance.engine.landings import make_ready
+from appliance.engine.limits import Limits
 from appliance.engine.messages import (
     Command,
     Fatal,
@@ -38,7 +39,7 @@ from appliance.engine.messages import (
 )
 from appliance.engine.rows import Reader
 from appliance.engine.runner import PROBE_TOKENS, EngineError, Runner
-from appliance.engine.scheduler import Limits, Scheduler
+from appliance.engine.scheduler import Scheduler
 from appliance.engine.step import Engine
 from appliance.logformat import to_stderr
 from appliance.trim import trim

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.keeping import Costs
-from appliance.engine.messages import Load, Ready
+from appliance.engine.messages import Load, LoraSet, Ready
 from appliance.engine.plan import Chunk, Clear, Copy, Move, Restore, Save
 from appliance.engine.vocab import Vocab
 
@@ -50,6 +50,8 @@ class Runner:
         self._check_model()
         self._context = self._open_context(load)
         self._memory = llama_cpp.llama_get_memory(self._context)
+        self._adapters = [self._open_adapter(path) for path, _ in load.lora]
+        self._applied: LoraSet = ()
         self.n_vocab = self.vocab.n_tokens
         self.n_ctx: int = llama_cpp.llama_n_ctx(self._context)
         self._batch = _Batch(_capacity(load))
@@ -102,20 +104,21 @@ class Runner:
                 "too little memory, or a KV type that needs flash attention; lower "
                 "engine.context or set engine.kv_type = 'f16'"
             )
-        self._attach_lora(context, load)
         return context
 
-    def _attach_lora(self, context: Any, load: Load) -> None:
-        if not load.lora:
-            return
-        paths = [path.encode() for path, _ in load.lora]
-        adapters = [llama_cpp.llama_adapter_lora_init(self._model, path) for path in paths]
-        if not all(adapters):
-            raise EngineError("a LoRA adapter does not fit the model: see the log above")
-        count = len(adapters)
-        array = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*adapters)
-        scales = (ctypes.c_float * count)(*(scale for _, scale in load.lora))
-        llama_cpp.llama_set_adapters_lora(context, array, count, scales)
+    def _open_adapter(self, path: str) -> Any:
+        adapter = llama_cpp.llama_adapter_lora_init(self._model, path.encode())
+        if not adapter:
+            raise EngineError(
+                f"{path}: llama.cpp cannot load this LoRA adapter beside the model: see the log "
+                "above, and correct model.lora"
+            )
+        if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
+            raise EngineError(
+                f"{path}: this adapter acts from certain tokens on (aLoRA), which the box does not "
+                "do: take it out of model.lora"
+            )
+        return adapter
 
     def ready(self) -> Ready:
         """The facts about what was opened, and why it is not as asked, if so."""
@@ -193,8 +196,12 @@ class Runner:
         return bool(read == size)
 
     def run(self, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """Decodes one step. Returns logits, shape (outputs, n_vocab), in the order of the chunks;
-        the array is llama.cpp's own memory, valid and writable until the next step."""
+        """Decodes one step, all of it with the LoRA set of its first chunk. Returns logits, shape
+        (outputs, n_vocab), in the order of the chunks; the array is llama.cpp's own memory, valid
+        and writable until the next step."""
+        lora = chunks[0].sequence.request.lora
+        if lora != self._applied:
+            self._apply(lora)
         outputs = self._batch.fill(chunks)
         code = llama_cpp.llama_decode(self._context, self._batch.raw)
         if code != 0:
@@ -205,6 +212,19 @@ class Runner:
             return np.empty((0, self.n_vocab), dtype=np.float32)
         first = llama_cpp.llama_get_logits(self._context)
         return self._rows(ctypes.addressof(first.contents), outputs)
+
+    def _apply(self, lora: LoraSet) -> None:
+        """From now on these adapters and no others. The weights stay as they are; llama.cpp plans
+        its graph anew with the next step, which costs some milliseconds."""
+        count = len(lora)
+        adapters = (llama_cpp.llama_adapter_lora_p_ctypes * count)(
+            *(self._adapters[id] for id, _ in lora)
+        )
+        scales = (ctypes.c_float * count)(*(scale for _, scale in lora))
+        code = llama_cpp.llama_set_adapters_lora(self._context, adapters, count, scales)
+        if code != 0:
+            raise EngineError(f"llama.cpp cannot apply LoRA adapters (code {code})")
+        self._applied = lora
 
     def _rows(self, address: int, outputs: int) -> NDArray[np.float32]:
         """llama.cpp's memory as an array: the same one as long as it lies there and has as many

@@ -15,38 +15,30 @@ Rules, in this order:
    cut short.
 6. An exclusive sequence starts in its turn once nothing runs, on an emptied cache; until it has
    ended nothing else starts. While it waits for that, nothing behind it overtakes it.
+7. All of a step have the same LoRA adapters (`sets`); the rules above are of those.
 """
 
 from bisect import insort
-from dataclasses import dataclass
 
 from appliance.engine.cache import Cache
 from appliance.engine.drafting import Drafting
 from appliance.engine.drafts import Drafter
 from appliance.engine.expectations import Expectations
 from appliance.engine.gate import Gate
+from appliance.engine.limits import Limits
 from appliance.engine.messages import Expect, Pool, Steer, Submit
 from appliance.engine.order import Order, rank_of
-from appliance.engine.plan import Chunk, Plan
+from appliance.engine.plan import Chunk, Plan, note_company
 from appliance.engine.pools import Pools, sane
 from appliance.engine.pressure import victim
 from appliance.engine.sequence import Sequence, State
+from appliance.engine.sets import Sets
 from appliance.engine.turns import Turns
 
 _PREFILL, _DECODE = State.PREFILL, State.DECODE
 
 WORTH_WAITING = 32
 """Tokens a running prefill must still add to a shared prefix for a newcomer to wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    n_cells: int
-    max_sequences: int
-    cached_sequences: int
-    step_tokens: int
-    prefill_tokens: int
-    draft_tokens: int = 0
 
 
 SLOWED = 4
@@ -71,6 +63,7 @@ class Scheduler:
         self.expectations = Expectations()
         self.pools = Pools(self.pool, self.expectations)
         self.order = Order(self.expectations)
+        self.sets = Sets()
         self.overflows = 0
         """Times that cells ran out although all that ran had been let in by predicted peak."""
         self.batch_evictions = 0
@@ -93,6 +86,7 @@ class Scheduler:
             sequence.times.arrived = now
             self._arrivals += 1
             self.order.arrives(sequence)
+            self.sets.arrives(sequence)
             self._queue(sequence, now)
             made.append(sequence)
         if request.pool == "a":
@@ -137,6 +131,7 @@ class Scheduler:
             self.cache.retire(sequence)
         sequence.state = State.FINISHED
         self.order.leaves(sequence)
+        self.sets.leaves(sequence)
 
     def _queue(self, sequence: Sequence, now: float) -> None:
         self.order.place(sequence, now)
@@ -157,11 +152,21 @@ class Scheduler:
         self._now = now
         self.cache.settle()
         started: list[Sequence] = []
-        chunks = self._decode_chunks(batch=False, most=self.limits.step_tokens - self._reserved)
-        if self.waiting or len(chunks) < len(self.running):
-            self._fill_step(chunks, started, now)
-        self._note_company(chunks)
+        chunks: list[Chunk] = []
+        for _ in self.sets.turns(self.running, self.waiting):
+            most = self.limits.step_tokens - self._reserved
+            chunks = self._decode_chunks(batch=False, most=most)
+            if self.waiting or len(chunks) < len(self._mine):
+                self._fill_step(chunks, started, now)
+            if chunks:
+                break
+        note_company(chunks, alone=len(self.running) == 1)
         return self._plan(chunks, started)
+
+    @property
+    def _mine(self) -> list[Sequence]:
+        """Those of the running ones that may be in this step."""
+        return self.sets.of(self.running)
 
     def _plan(self, chunks: list[Chunk], started: list[Sequence]) -> Plan:
         cache = self.cache
@@ -182,13 +187,13 @@ class Scheduler:
             chunks.append(Chunk(sequence, sequence.computed, (sequence.tokens[-1],), 1))
         if self.limits.draft_tokens and not self.slowed and most > 0:
             # They never displace anything, and leave half of the step to prompts that wait.
-            prompts = self.waiting or len(chunks) < len(self.running)
+            prompts = self.waiting or len(chunks) < len(self._mine)
             self._drafting.add(chunks, most // (2 if prompts else 1))
         return chunks
 
     def _decoding(self, batch: bool) -> list[Sequence]:
         """Those that get their token in this step; there is a cell for each of them."""
-        decoding = [s for s in self.running if s.state is _DECODE and s.batch is batch]
+        decoding = [s for s in self._mine if s.state is _DECODE and s.batch is batch]
         if len(decoding) <= self.pool.free:
             return decoding
         kept: list[Sequence] = []
@@ -222,7 +227,7 @@ class Scheduler:
         """Tokens of the step that pool A leaves for those of pool B that run."""
         if not self.running or not self.running[-1].batch:
             return 0
-        return sum([sequence.batch for sequence in self.running])
+        return sum([sequence.batch for sequence in self._mine])
 
     def _fill_batch(
         self, chunks: list[Chunk], started: list[Sequence], left: int, now: float
@@ -236,7 +241,7 @@ class Scheduler:
         most = 0 if chunks else self.limits.step_tokens
         chunks += self._decode_chunks(batch=True, most=most)
         # Those whose prompt is being read have a token each, however many A's prompts took.
-        least = sum([s.batch and s.state is _PREFILL for s in self.running])
+        least = sum([s.batch and s.state is _PREFILL for s in self._mine])
         room = min(max(left, least), self._prefill_room(chunks, 0))
         self._prompts(chunks, started, self._turns.piece(room, now), batch=True)
         if before:
@@ -254,7 +259,7 @@ class Scheduler:
     ) -> int:
         """Adds prompts of a pool: of those that run, then of those that it starts. Returns the
         room that is left."""
-        for sequence in [s for s in self.running if s.state is _PREFILL and s.batch is batch]:
+        for sequence in [s for s in self._mine if s.state is _PREFILL and s.batch is batch]:
             room = self._prefill_chunk(sequence, room, chunks)
         while room > 0 and not self.paused:
             newcomer = self._start_next(batch)
@@ -269,7 +274,9 @@ class Scheduler:
         used = sum(len(chunk.tokens) for chunk in chunks) + reserved
         share = SLOWED if self.slowed else 1
         room = self.limits.step_tokens // share - used
-        return min(room, self.limits.prefill_tokens // share) if chunks else room
+        if not chunks and not self.sets.others_decode(self.running):
+            return room
+        return min(room, self.limits.prefill_tokens // share)
 
     def _prefill_chunk(self, sequence: Sequence, room: int, chunks: list[Chunk]) -> int:
         """Adds the next piece of a prompt; returns the room that is left."""
@@ -310,13 +317,15 @@ class Scheduler:
         """Starts the next that can of a pool. Those of A wait in front of those of B."""
         if (batch and self._gate.blocked) or any(s.request.exclusive for s in self.running):
             return None
+        self._gate.passed.clear()
         for sequence in self.waiting:
             if sequence.batch is not batch:
                 if batch:
                     continue
                 return None
-            if sequence.request.exclusive and self.running:
-                if not batch and self.running[0].batch:
+            apart = self.sets.apart(sequence)
+            if sequence.request.exclusive and (self.running or apart):
+                if not batch and self.running and self.running[0].batch:
                     self._preempt(self.running[-1])
                     return self._start_next(batch)
                 self._gate.blocked = True
@@ -326,6 +335,9 @@ class Scheduler:
                 continue
             if not self._gate.takes(sequence, source, length, self.running):
                 return None
+            if apart:
+                self._gate.passed.append((sequence, source, length))
+                continue
             if self._gate.needs_more(sequence, source, length, self.running):
                 self._preempt(victim(self.running))
                 return self._start_next(batch)
@@ -371,16 +383,6 @@ class Scheduler:
         self.batch_evictions += sequence.batch
 
     # -- looking ---------------------------------------------------------------------------------
-
-    def _note_company(self, chunks: list[Chunk]) -> None:
-        """Remembers with how many others each sequence shared a step, a fact for replays."""
-        company, alone = len(chunks), len(self.running) == 1
-        for chunk in chunks:
-            sequence = chunk.sequence
-            if sequence.parallel < company:
-                sequence.parallel = company
-            if not alone:
-                sequence.exclusive = False
 
     def check(self) -> None:
         """Raises AssertionError unless every cell and every sequence id is accounted for."""

@@ -24,6 +24,7 @@ from appliance.engine.messages import (
     Event,
     Expect,
     FirstLogits,
+    LoraSet,
     Pause,
     Ping,
     Pong,
@@ -81,6 +82,8 @@ class Engine:
         self._first_tokens = first_tokens(runner.vocab.n_tokens)
         self._deadline = math.inf
         """No request's is earlier."""
+        self._lora: LoraSet = ()
+        """Of the last step."""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -202,8 +205,11 @@ class Engine:
             elif chunk.sequence.request.progress:
                 self._progress(chunk.sequence, after)
             row += chunk.outputs
-        if row == n_tokens:  # steps that only decode teach what a token more costs
+        lora = plan.chunks[0].sequence.request.lora
+        if row == n_tokens and lora == self._lora:
+            # Steps that only decode teach what a token more costs; other adapters cost once.
             self._scheduler.drafter.observe_step(n_tokens, (after - before) * 1e3)
+        self._lora = lora
         self._totals.step(plan, after - before, self._clock() - began, self._scheduler.pool.used)
 
     def _note_prefill(self, chunk: Chunk, ns: int) -> None:

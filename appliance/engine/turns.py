@@ -59,9 +59,9 @@ class Turns:
         if pressed and tokens_of_a:
             self.held()
             return self._held == 0
-        self._held = 0
         if not tokens_of_a:
             return True
+        self._held = 0
         paid = SHARE * self._drafter.step_ms(tokens_of_a)
         self._owed_ms = max(self._owed_ms - paid, -paid)
         return self._owed_ms <= 0.0

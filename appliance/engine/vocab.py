@@ -35,6 +35,11 @@ _log_callback: Any = llama_cpp.llama_log_callback(_forward)
 llama_cpp.llama_log_set(_log_callback, ctypes.c_void_p(0))
 
 
+def hear_all() -> None:
+    """The chatter is logged too from now on: it tells which device each layer is on."""
+    _LEVELS.update({1: logging.DEBUG, 2: logging.INFO})
+
+
 class VocabError(Exception):
     """The model's vocabulary cannot be opened or used."""
 

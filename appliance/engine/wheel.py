@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.buildinfo import RECORD_NAME
+from appliance.engine import portable
 from appliance.engine.toolchain import Choice, Cpu
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,13 +31,17 @@ LLAMA_COMMIT = "0c1e57098"
 EXTRA_OPTIONS: tuple[str, ...] = ()
 """For CMake: what was measured to make the engine faster. The one place for such options."""
 
+NATIVE = "-DGGML_NATIVE=ON"
 BASE_OPTIONS = (
     "-DLLAVA_BUILD=OFF",
-    "-DGGML_NATIVE=ON",
+    NATIVE,
     "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",  # else a wheel holds every library three times
     f"-DLLAMA_BUILD_COMMIT={LLAMA_COMMIT}",
 )
 BACKENDS = {"cpu": (), "cuda": ("-DGGML_CUDA=ON",)}
+
+NATIVE_EXCLUDED = ("lib/**", "include/**")
+"""Of the wheel: a second copy, for C++ projects."""
 
 # llama.cpp's `common` is half of the compile time, and nothing of ours links it. Our kernels go
 # into its sources. The record goes into the wheel, so that it can never describe another library
@@ -86,6 +91,12 @@ class Target:
         wanted = f"{env.get('CC', '')} {env.get('CXX', '')}".strip()
         return cls(*locked_sdist(LOCK.read_text()), backend, instructions(cpu), wanted)
 
+    @classmethod
+    def portable(cls, env: Mapping[str, str]) -> "Target":
+        """For CPUs that are not known yet. The lock says the rest."""
+        wanted = f"{env.get('CC', '')} {env.get('CXX', '')}".strip()
+        return cls(*locked_sdist(LOCK.read_text()), "cpu", portable.INSTRUCTIONS, wanted)
+
     def digest(self) -> str:
         """Equal while an installed build is still the right one."""
         return digest(self, BASE_OPTIONS, EXTRA_OPTIONS, kernels())
@@ -100,18 +111,27 @@ class Plan:
     nvcc: str = ""
     kernels: bool = True
     """With ours in ggml's sources."""
+    portable: bool = False
+    """For any CPU, chosen at run time; else for the one that the target names."""
 
     def options(self) -> tuple[str, ...]:
         """For CMake."""
         openmp = f"-DGGML_OPENMP={'ON' if self.choice.compiler.openmp else 'OFF'}"
         backend = BACKENDS[self.target.backend]
+        if self.portable:  # AMX is the variants' own affair
+            base = (option for option in BASE_OPTIONS if option != NATIVE)
+            return (*base, *backend, openmp, *portable.OPTIONS, *EXTRA_OPTIONS)
         return (*BASE_OPTIONS, *backend, openmp, *self.choice.options, *EXTRA_OPTIONS)
+
+    def flags(self) -> tuple[str, ...]:
+        """For the C and the C++ compiler."""
+        return () if self.portable else self.choice.flags
 
     def fingerprint(self) -> str:
         """Names the wheel: everything that can change it."""
         compiler = self.choice.compiler.name
         ours = kernels() if self.kernels else ()
-        options = (self.choice.flags, self.options())
+        options = (self.flags(), self.options())
         return digest(self.target, compiler, self.nvcc, *options, ours)
 
     def record(self) -> dict[str, str]:
@@ -121,8 +141,8 @@ class Plan:
             "llama_commit": LLAMA_COMMIT,
             "backend": self.target.backend,
             "compiler": " + ".join(filter(None, (self.choice.compiler.name, self.nvcc))),
-            "flags": " ".join((*self.choice.flags, *self.options())),
-            "amx": self.choice.amx,
+            "flags": " ".join((*self.flags(), *self.options())),
+            "amx": "variants" if self.portable else self.choice.amx,
             "openmp": "@GGML_OPENMP_ENABLED@",
             "kernels": "on" if self.kernels else "off",
             "fingerprint": self.fingerprint(),
@@ -171,10 +191,7 @@ def compile_into(folder: Path, plan: Plan, tools: Path, env: Mapping[str, str]) 
     """Builds the wheel. Its record is written last, so that a cut build leaves no wheel."""
     with tempfile.TemporaryDirectory(prefix="steelyard-build-") as name:
         work = Path(name)
-        hook = CMAKE_HOOK + (KERNELS_HOOK if plan.kernels else "")
-        patch = KERNELS / "patch.py"
-        hook = hook.format(folder=work, python=sys.executable, patch=patch)
-        (work / "hook.cmake").write_text(hook)
+        (work / "hook.cmake").write_text(hook_of(plan, work))
         (work / "build.json.in").write_text(json.dumps(plan.record(), indent=1))
         command = [str(tools / "python"), *PIP_WHEEL, "-r", str(LOCK), "-w", str(work)]
         logged(command, folder / "build.log", build_env(plan, work, tools, env))
@@ -184,10 +201,25 @@ def compile_into(folder: Path, plan: Plan, tools: Path, env: Mapping[str, str]) 
     return wheel
 
 
+def hook_of(plan: Plan, work: Path) -> str:
+    """What CMake includes when llama.cpp's project begins."""
+    parts = (
+        CMAKE_HOOK,
+        KERNELS_HOOK if plan.kernels else "",
+        portable.HOOK if plan.portable else "",
+    )
+    patch = KERNELS / "patch.py"
+    amx = "on" if plan.choice.amx == "on" or plan.choice.compiler.tile_config == "kept" else "off"
+    return "".join(parts).format(
+        folder=work, python=sys.executable, patch=patch, root=ROOT, amx=amx
+    )
+
+
 def build_env(plan: Plan, work: Path, tools: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The environment that tells scikit-build-core and CMake what to build."""
     hook = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={work / 'hook.cmake'}"
-    flags = " ".join(plan.choice.flags)
+    flags = " ".join(plan.flags())
+    excluded = portable.EXCLUDED if plan.portable else NATIVE_EXCLUDED
     return {
         **env,
         "PATH": f"{tools}{os.pathsep}{env.get('PATH', os.defpath)}",
@@ -198,7 +230,7 @@ def build_env(plan: Plan, work: Path, tools: Path, env: Mapping[str, str]) -> di
         "CMAKE_ARGS": " ".join((*plan.options(), hook)),
         "CMAKE_BUILD_PARALLEL_LEVEL": str(cores()),
         "SKBUILD_BUILD_TARGETS": "llama",
-        "SKBUILD_WHEEL_EXCLUDE": "lib/**;include/**",  # a second copy, for C++ projects
+        "SKBUILD_WHEEL_EXCLUDE": ";".join(excluded),
     }
 
 
