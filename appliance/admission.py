@@ -4,9 +4,10 @@ A full queue is answered with 429 and a Retry-After that the queue's own speed s
 SDKs come back when there is room; a draining box answers 503.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
-from appliance.errors import Overloaded, Unavailable
+from appliance.errors import ApiError, Overloaded, Unavailable
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
 
 _UNKNOWN_SPEED = 100.0
@@ -27,9 +28,17 @@ class Admission:
     """The gate before the queue. Belongs to the event loop."""
 
     def __init__(
-        self, queue: Queue, *, max_requests: int, max_tokens: int, max_running: int
+        self,
+        queue: Queue,
+        *,
+        max_requests: int,
+        max_tokens: int,
+        max_running: int,
+        closed: Callable[[], ApiError | None] = lambda: None,
     ) -> None:
+        """`closed`: why nothing is let in, whatever the queue is like; None: it is open."""
         self._queue = queue
+        self._closed = closed
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._max_running = max_running
@@ -46,6 +55,8 @@ class Admission:
             raise Unavailable(
                 "the box is draining and takes no new requests", retry_after=10, code="draining"
             )
+        if (refusal := self._closed()) is not None:
+            raise refusal
         queue = self._queue.queue
         if queue.running + queue.waiting < self._max_running:
             return

@@ -6,8 +6,11 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from appliance.accounting import Accounting
 from appliance.accounts.keys import FILE_NAME
+from appliance.adapters import adapters_of
 from appliance.board.channels import channels_of
 from appliance.board.snapshot import BoardSnapshot
 from appliance.compensation import Compensation, Write
@@ -24,6 +27,7 @@ from appliance.models import ModelFile
 from appliance.prepare.client import Preparer
 from appliance.prepare.messages import PrepareLimits
 from appliance.prepare.template import CHATML
+from appliance.snapshot import EngineSnapshot
 from appliance.steering import Steering, forecast_error
 from appliance.supervisor import Policy, Supervisor
 from appliance.threads import usable_cores
@@ -55,8 +59,14 @@ def load_of(config: Config, path: Path, journal_dir: Path | None = None) -> Load
     )
 
 
-def supervisor_of(config: Config, model: ModelFile, journal_dir: Path | None = None) -> Supervisor:
-    """Without `journal_dir` no token is written down: for self-tests."""
+def supervisor_of(
+    config: Config,
+    model: ModelFile,
+    journal_dir: Path | None = None,
+    before: EngineSnapshot | None = None,
+) -> Supervisor:
+    """Without `journal_dir` no token is written down: for self-tests. `before`: of the supervisor
+    that it follows. Raises BadModel for a LoRA adapter that cannot be used."""
     engine = config.engine
     policy = Policy(
         running=Tolerance(engine.step_timeout_s, engine.memory_growth_mb << 20),
@@ -66,7 +76,9 @@ def supervisor_of(config: Config, model: ModelFile, journal_dir: Path | None = N
         require_gpu=engine.require_gpu,
     )
     load = load_of(config, model.path, journal_dir)
-    return Supervisor(load, policy, log_level=config.logging.level)
+    adapters = adapters_of(config, model)
+    load = replace(load, lora=tuple((str(each.path), each.scale) for each in adapters))
+    return Supervisor(load, policy, log_level=config.logging.level, before=before)
 
 
 def preparer_of(config: Config, model: ModelFile) -> Preparer:

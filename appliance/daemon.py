@@ -1,43 +1,40 @@
-"""The daemon: builds the box, serves until told to stop, stops in stages.
+"""The daemon: builds the box, serves until told to stop, stops in stages. What belongs to one model
+is a service (service.py), which may be exchanged meanwhile (switching.py).
 
 Stages of a stop: nothing new is admitted; what runs may end within `server.drain_s`; what is left
 gets an error event; then the sockets close and the children end. A second signal skips the wait.
 """
 
 import asyncio
-import contextlib
-import hashlib
+import dataclasses
 import logging
 import math
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import uvicorn
 import uvloop
+from fastapi import FastAPI
 
-from appliance import __version__, assembly, buildinfo
+from appliance import __version__, buildinfo
 from appliance.accounting import Accounting, Unrecorded
-from appliance.accounts.cost import Costing, PrefillPace, Rates
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.accounts.usage import quotas_of
 from appliance.admission import Admission
 from appliance.alone import CannotServe, only_daemon
-from appliance.api.app import create_app
+from appliance.api.app import create_app, put_in
 from appliance.api.box import Box
-from appliance.api.protocol import bounded
+from appliance.backup import BackupError, finish
 from appliance.banner import banner, base_url
 from appliance.board.duty import Duty
 from appliance.board.reader import BoardReader
 from appliance.board.service import BoardService
 from appliance.board.simulated import simulated
 from appliance.config import Config, is_loopback
-from appliance.control.correction import ControlSnapshot
-from appliance.errors import Unavailable
-from appliance.ledger.books import Books, Identity, boot_id, texts_of
+from appliance.discovery import Announcing
 from appliance.ledger.entry import Energy
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import RequestRow
@@ -49,19 +46,21 @@ from appliance.observe.metrics import Metrics
 from appliance.observe.readings import Reader
 from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
-from appliance.supervisor import EngineCannotStart
+from appliance.seat import Seat
+from appliance.service import Around, Service, identity_of
+from appliance.serving import start_http
+from appliance.stage import BoxStage
+from appliance.supervisor import EngineCannotStart, shutting_down
+from appliance.switching import Switch
 from appliance.tls import TlsError, TlsState, in_clear, tls_on
 from appliance.trim import be_frugal
+from appliance.watchdogfeed import WatchdogFeed, ask_for_start
 
 _log = logging.getLogger(__name__)
 
 FAILED = 1
 GAVE_UP = 70
 """The engine cannot be kept alive: non-zero, so that systemd restarts the daemon."""
-_DRAIN_STEP_S = 0.05
-_CLOSE_S = 5.0
-_FORECASTER_S = 10.0
-"""Seconds that the box waits for its forecaster once the engine is ready."""
 SAME_SIGNAL_S = 0.5
 
 
@@ -73,21 +72,21 @@ def serve(config: Config, *, simulate_board: bool = False) -> int:
     try:
         state_dir = config.server.state_dir
         with only_daemon(state_dir), simulated(simulate_board, state_dir) as device:
+            finish(state_dir)
             model = check(config)
             return uvloop.run(Daemon(config, model, device).run())
-    except (CannotServe, EngineCannotStart, LedgerError, PrepareError, TlsError) as error:
+    except (
+        BackupError,
+        CannotServe,
+        EngineCannotStart,
+        LedgerError,
+        PrepareError,
+        TlsError,
+    ) as error:
         _log.critical("cannot serve: %s", error)
         return FAILED
     finally:
         stop_logs()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: the daemon stops in stages."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Daemon:
@@ -96,41 +95,44 @@ class Daemon:
     def __init__(self, config: Config, model: ModelFile, board_device: str = "") -> None:
         """`board_device`: the line of a simulated board, in place of the configured one."""
         self._config = config
-        self._model = model
         self._keys = KeyStore(config.server.state_dir / FILE_NAME)
         self._tls = TlsState(config) if tls_on(config) else None
         self._watching: asyncio.Task[None] | None = None
-        self._build = buildinfo.installed()
-        self._accounting = self._open_accounting()
-        journal_dir = self._accounting.journal_dir if self._accounting is not None else None
-        self._supervisor = assembly.supervisor_of(config, model, journal_dir)
-        self._preparer = assembly.preparer_of(config, model)
-        self._admission = Admission(
-            self._supervisor,
-            max_requests=config.limits.queue_requests,
-            max_tokens=config.limits.queue_tokens,
-            max_running=config.engine.max_sequences,
-        )
-        self._books: Books | None = None
-        readers: tuple[Reader, ...] = readers_of_machine() if config.sensors.enabled else ()
+        self._llama_commit = buildinfo.installed().llama_commit
+        self._accounting = self._open_accounting(model)
+        self._ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
         self._board = BoardService(
             config.board,
             device=board_device,
             simulated=bool(board_device),
             restart_s=config.engine.start_timeout_s,
-            engine=lambda: self._supervisor.snapshot,
+            engine=lambda: self._seat.snapshot,
             slow=self._slow,
         )
+        readers: tuple[Reader, ...] = readers_of_machine() if config.sensors.enabled else ()
         if self._board.snapshot.device:
             readers = (*readers, BoardReader(lambda: self._board.snapshot))
         self._sensors = HostSensors(readers, poll_s=config.sensors.poll_s)
-        self._forecasts, self._compensation = assembly.compensated(
-            config, model, self._accounting, lambda: self._board.snapshot
+        around = Around(
+            config=config,
+            llama_commit=self._llama_commit,
+            accounting=self._accounting,
+            ledger=self._ledger,
+            board=lambda: self._board.snapshot,
+            energy=self._energy,
+            give_up=self._on_give_up,
         )
-        self._steering = assembly.steering_of(
-            config, self._supervisor, self._forecasts, self._compensation.tokens
+        self._seat = Seat(around, model)
+        self._switch = Switch(BoxStage(around, self._seat, self._board))
+        self._admission = Admission(
+            self._seat,
+            max_requests=config.limits.queue_requests,
+            max_tokens=config.limits.queue_tokens,
+            max_running=config.engine.max_sequences,
+            closed=self._switch.refusal,
         )
-        self._ticker = assembly.ticker_of(self._compensation, self._steering)
+        self._announcing = Announcing(config, __version__)
+        self._watchdog_feed = WatchdogFeed(config, lambda: self._seat.snapshot)
         self._signals = 0
         self._last_signal = -math.inf
         self._told = asyncio.Event()
@@ -140,13 +142,15 @@ class Daemon:
 
     async def run(self) -> int:
         """Startup, main loop, shutdown."""
+        ask_for_start(self._config)
         listener = listen(self._config)
         try:
-            if not await self._start_children():
+            if not await self._start_service():
                 return 0
             if self._accounting is not None:
-                self._accounting.keep(lambda: self._supervisor.snapshot.pid)
-            server, serving = await self._start_http(listener)
+                self._accounting.keep(lambda: self._seat.snapshot.pid)
+            app = self._app(listener)
+            server, serving = await start_http(app, self._config, self._tls, listener)
             self._sensors.start(self._load)
             self._start_board()
             await self._announce(listener)
@@ -158,87 +162,55 @@ class Daemon:
             server.should_exit = True
             await serving
         finally:
+            await asyncio.to_thread(self._announcing.stop)
             listener.close()
+            await self._watchdog_feed.stop()
+            await self._switch.close()
             self._sensors.stop()
             await asyncio.to_thread(self._board.stop)
-            await asyncio.to_thread(self._ticker.stop)
-            await self._forecasts.close()
             if self._watching is not None:
                 self._watching.cancel()
-            await self._preparer.stop()
-            await self._supervisor.stop()
-            await self._close_accounts()
+            await self._seat.service.stop()
+            if self._accounting is not None:
+                await self._accounting.close()
         return GAVE_UP if self._gave_up else 0
 
     # -- startup ---------------------------------------------------------------------------------
 
-    def _open_accounting(self) -> Accounting | None:
+    def _open_accounting(self, model: ModelFile) -> Accounting | None:
         """None when it is switched off, which only measurements should do. Raises LedgerError."""
         if os.environ.get("STEELYARD_LEDGER") == "off":
             _log.warning("the ledger is off (STEELYARD_LEDGER=off): nothing is counted")
             return None
-        return Accounting(self._config.server.state_dir, self._config.ledger, self._identity(""))
+        identity = identity_of(model, self._llama_commit)
+        return Accounting(self._config.server.state_dir, self._config.ledger, identity)
 
-    def _identity(self, template: str) -> Identity:
-        return Identity(
-            model=self._model.name,
-            model_sha256=self._model.sha256,
-            template_sha256=hashlib.sha256(template.encode()).hexdigest(),
-            build=f"{__version__} llama.cpp {self._build.llama_commit}",
-            boot_id=boot_id(),
-        )
-
-    async def _start_children(self) -> bool:
-        """False when told to stop before they were ready: a large model takes minutes."""
-        self._take_signals()
-        self._forecasts.start()
-        self._steering.start(asyncio.get_running_loop())
-        assembly.begin_ticking(self._ticker, self._supervisor)
-        self._supervisor.on_give_up = self._on_give_up
-        starting = asyncio.gather(
-            self._supervisor.start(), self._preparer.start(), return_exceptions=True
-        )
+    async def _start_service(self) -> bool:
+        """False when told to stop before it was ready: a large model takes minutes."""
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal)
+        starting = asyncio.create_task(self._seat.service.start(), name="start")
         if await self._until_told(starting):
-            for failure in starting.result():
-                if failure is not None:
-                    raise failure  # the engine's first: it knows best what is wrong with a model
-            if not await self._forecasts.opened(_FORECASTER_S):
-                _log.warning("the forecaster opens slowly: till it is there, estimates are rough")
             return True
         _log.warning("told to stop before the box was ready")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return False
 
-    async def _start_http(
-        self, listener: socket.socket
-    ) -> tuple[uvicorn.Server, asyncio.Task[None]]:
+    def _app(self, listener: socket.socket) -> FastAPI:
         app = create_app(self._box())
         self._end_feed = app.state.feed.end
         calibrating = app.state.feed.watch.calibrating
         calibrating.url, calibrating.cacert = self._address(listener)
-        server = _Server(
-            uvicorn.Config(
-                app,
-                http=bounded(self._config.limits, self._tls.context if self._tls else None),
-                loop="none",
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=2048,
-                timeout_graceful_shutdown=int(_CLOSE_S),
-            )
-        )
-        serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if serving.done():
-            await serving
-            raise CannotServe("the HTTP server did not start: see the log above")
-        return server, serving
+
+        def changed(service: Service) -> None:
+            former: Box = app.state.box
+            former.metrics.serves(service.model.name, service.forecasts)
+            put_in(app, dataclasses.replace(former, **_parts(service)))
+
+        self._seat.on_change = changed
+        return app
 
     def _address(self, listener: socket.socket) -> tuple[str, str]:
         """Where we can be asked, and the file that proves it is us."""
@@ -248,75 +220,53 @@ class Daemon:
         return base_url(self._tls.name_for(host), port, tls=True), str(self._tls.ca or "")
 
     def _box(self) -> Box:
-        build = self._build
-        ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
-        template = self._preparer.snapshot().chat_template
-        self._books = Books(
-            ledger,
-            self._identity(template),
-            costing=Costing(Rates.of(self._config.cost), PrefillPace()),
-            texts=texts_of(self._config.ledger),
-            energy=self._energy,
-        )
+        service = self._seat.service
         metrics = Metrics(
             version=__version__,
-            llama_commit=build.llama_commit,
-            model=self._model.name,
-            engine=lambda: self._supervisor.snapshot,
-            queue=lambda: self._supervisor.queue,
+            llama_commit=self._llama_commit,
+            model=service.model.name,
+            engine=lambda: self._seat.snapshot,
+            queue=lambda: self._seat.queue,
             currency=self._config.cost.currency,
-            ledger=lambda: ledger.snapshot,
+            ledger=lambda: self._ledger.snapshot,
             certificate_s=self._tls.seconds_left if self._tls else None,
             sensors=self._sensors,
-            forecasts=self._forecasts,
-            steering=lambda: self._steering.snapshot,
-            control=self._control,
+            forecasts=service.forecasts,
+            steering=lambda: self._seat.service.steering,
+            control=lambda: self._seat.service.control,
         )
         return Box(
-            config=self._config,
             keys=self._keys,
-            preparer=self._preparer,
-            supervisor=self._supervisor,
             admission=self._admission,
-            model=self._model,
             metrics=metrics,
-            ledger=ledger,
-            books=self._books,
+            ledger=self._ledger,
             tls=self._tls,
             sensors=self._sensors,
             board=lambda: self._board.snapshot,
             board_keeper=self._board,
-            forecasts=self._forecasts,
-            steering=lambda: self._steering.snapshot,
-            control=self._control,
+            switch=self._switch,
             quotas=quotas_of(self._keys.path),
             started_at=time.time(),
             version=__version__,
-            llama_commit=build.llama_commit,
+            llama_commit=self._llama_commit,
+            **_parts(service),
         )
 
     def _slow(self, on: bool) -> None:
         """On the board's thread."""
-        self._loop.call_soon_threadsafe(self._supervisor.slow, on)
+        self._loop.call_soon_threadsafe(lambda: self._seat.service.supervisor.slow(on))
 
     def _start_board(self) -> None:
         """Its duty begins when there is something to watch."""
-        ledger = self._accounting.ledger if self._accounting is not None else Unrecorded()
-        duty = Duty(self._admission, note=ledger.act, stop=self._told.set)
-        self._loop = asyncio.get_running_loop()
+        duty = Duty(self._admission, note=self._ledger.act, stop=self._told.set)
         self._board.start(
             lambda told: self._loop.call_soon_threadsafe(duty.hear, told),
             lambda progress: self._loop.call_soon_threadsafe(duty.updated, progress),
         )
 
-    def _control(self) -> ControlSnapshot:
-        """The control loop's channels and its ticker."""
-        return self._compensation.snapshot(self._ticker.snapshot, time.monotonic())
-
     def _load(self) -> tuple[int, bool]:
         """For the sensors: device time so far, and whether requests run."""
-        stats, queue = self._supervisor.snapshot.stats, self._supervisor.queue
-        return round(stats.compute_seconds * 1e9), queue.running > 0
+        return round(self._seat.snapshot.stats.compute_seconds * 1e9), self._seat.queue.running > 0
 
     def _energy(self, row: RequestRow) -> Energy:
         """What a request drew that ends now."""
@@ -333,21 +283,18 @@ class Daemon:
         open_box = self._config.auth.loopback_open and is_loopback(host) and self._keys.empty
         tls, warning = self._tls, in_clear(self._config)
         url, _ = self._address(listener)
-        ca, name = tls.ca if tls else None, self._model.name
+        ca, name = tls.ca if tls else None, self._seat.model.name
         print(
             banner(url, secret, name, key_needed=not open_box, ca=ca, warning=warning), flush=True
         )
         if warning:
             _log.warning("%s", warning)
-        notify(f"READY=1\nSTATUS=serving {self._model.name} at {url}")
-        _log.info("ready: serving %s at %s", self._model.name, url)
+        self._watchdog_feed.start()
+        notify(f"READY=1\nSTATUS=serving {name} at {url}")
+        _log.info("ready: serving %s at %s", name, url)
+        self._announcing.start(listener.getsockname()[1], tls=tls is not None)
 
     # -- main loop -------------------------------------------------------------------------------
-
-    def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
         """The second signal forces; one that follows at once is the first, told twice (`make`
@@ -371,29 +318,33 @@ class Daemon:
             await doing
         return doing.done()
 
-    async def _close_accounts(self) -> None:
-        """After the engine: its last words are in."""
-        if self._books is not None:
-            self._books.close()
-        if self._accounting is not None:
-            await self._accounting.close()
-
     # -- shutdown --------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
         """What runs may end; then, or at a second signal, the rest gets an error."""
         self._admission.drain(True)
-        open_requests = len(self._supervisor.tickets)
-        limit = self._config.server.drain_s
+        limit, open_requests = self._config.server.drain_s, len(self._seat.tickets)
         notify(f"STOPPING=1\nSTATUS=draining {open_requests} requests")
+        await self._switch.close()
+        service = self._seat.service
         if open_requests:
             _log.info("draining %d requests for at most %g s", open_requests, limit)
-        give_up_at = time.monotonic() + limit
-        while self._supervisor.tickets and self._signals < 2 and time.monotonic() < give_up_at:
-            await asyncio.sleep(_DRAIN_STEP_S)
-        left = len(self._supervisor.tickets)
+        left = await service.drain(limit, lambda: self._signals >= 2)
         if left:
             _log.warning("ending %d requests that did not finish in time", left)
-        self._supervisor.fail_all(
-            Unavailable("the box is shutting down", retry_after=30, code="shutting_down")
-        )
+        service.supervisor.fail_all(shutting_down(retry_after=30))
+
+
+def _parts(service: Service) -> dict[str, Any]:
+    """What of the box belongs to one model."""
+    return {
+        "config": service.config,
+        "model": service.model,
+        "supervisor": service.supervisor,
+        "preparer": service.preparer,
+        "books": service.books,
+        "adapters": service.adapters,
+        "forecasts": service.forecasts,
+        "steering": lambda: service.steering,
+        "control": lambda: service.control,
+    }

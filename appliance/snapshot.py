@@ -35,6 +35,48 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     """When the next start is due, in state `backoff`."""
 
 
+SwitchPhase = Literal["none", "checking", "testing", "draining", "loading", "returning"]
+SwitchResult = Literal["switched", "kept", "returned", "failed", "stopped"]
+
+
+class SwitchEnd(msgspec.Struct, frozen=True):
+    """How a switch to another model ended."""
+
+    result: SwitchResult
+    """kept: the former model served on throughout; returned: it was loaded again; failed: neither
+    loads, so the box gives up; stopped: the box stops."""
+    source: str
+    target: str
+    why: str = ""
+    """Why it is not the new model that serves, and what to do."""
+    note: str = ""
+    """What was done otherwise than usual."""
+    away_s: float = 0.0
+    """So long nothing new was admitted."""
+    ended_ms: int = 0
+    """Wall time."""
+
+
+class ModelSwitch(msgspec.Struct, frozen=True):
+    """The switch to another model that runs now, and the one before."""
+
+    phase: SwitchPhase = "none"
+    source: str = ""
+    target: str = ""
+    note: str = ""
+    done: int = 0
+    total: int = 0
+    """Bytes of the new model that were read again, while it is checked."""
+    began_ms: int = 0
+    """Wall time."""
+    last: SwitchEnd | None = None
+
+    @property
+    def away(self) -> bool:
+        """Nothing new is admitted for it."""
+        return self.phase in ("draining", "loading", "returning")
+
+
 class SteeringSnapshot(msgspec.Struct, frozen=True):
     """How the queue is ordered and the KV cells are parted, as the engine was last told."""
 

@@ -46,7 +46,8 @@ _log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
 _GOODBYE_S = 2.0
-_NO_ROOM = "waits for disk space: its token journal needs some MiB in server.state_dir"
+NO_ROOM = "waits for disk space: its token journal needs some MiB in server.state_dir"
+"""As last_failure tells it: no restart of anything would help."""
 _DEATH_S = 1.0
 """A child that was sent SIGKILL runs no more; its exit may take longer with much memory to free."""
 
@@ -66,11 +67,34 @@ class EngineCannotStart(Exception):
     """The first start failed; the message is for the operator."""
 
 
+Farewell = Callable[[], ApiError]
+
+
+def shutting_down(retry_after: float = 2.0) -> ApiError:
+    """What is told to requests that are open when the box stops, or come after that."""
+    return Unavailable("the box is shutting down", retry_after=retry_after, code="shutting_down")
+
+
 class Supervisor:
     """Owns the engine child and the tickets. All methods belong to one event loop."""
 
-    def __init__(self, load: Load, policy: Policy, *, log_level: str = "info") -> None:
-        self.snapshot = EngineSnapshot()
+    def __init__(
+        self,
+        load: Load,
+        policy: Policy,
+        *,
+        log_level: str = "info",
+        before: EngineSnapshot | None = None,
+    ) -> None:
+        """`before`: of the supervisor that this one follows; its counters go on, and what an
+        operator or the heat asked for holds on."""
+        before = before or EngineSnapshot()
+        self.snapshot = EngineSnapshot(
+            stats=accumulate(before.stats, Stats()),
+            restarts=before.restarts,
+            paused=before.paused,
+            slowed=before.slowed,
+        )
         self._load = load
         self._policy = policy
         self._log_level = log_level
@@ -84,11 +108,12 @@ class Supervisor:
         self._ended = asyncio.Event()
         self._cause: Cause | None = None
         self._deaths = Deaths(policy.deaths, policy.window_s)
-        self._past = Stats()
+        self._past = before.stats
         """Counters of the children that are gone."""
         self._watchdog: Watchdog | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._farewell: Farewell | None = None
+        """What who still comes is told; None: it does not stop."""
         self._planned = False
         self.orders = Orders(self._tickets, self._send_ready)
 
@@ -110,8 +135,8 @@ class Supervisor:
     def submit(self, request: Submit, account: Account | None = None) -> Ticket:
         """Hands a request to the engine; while the child restarts, it waits. `account` hears what
         becomes of it. Raises Unavailable when the box stops or has given up."""
-        if self._stopping or self.snapshot.state == "failed":
-            raise Unavailable("the box is shutting down", code="shutting_down")
+        if self._farewell is not None or self.snapshot.state == "failed":
+            raise (self._farewell or shutting_down)()
         ticket = self._tickets.add(request, account)
         if self.snapshot.state == "ready":
             self._send(request)
@@ -154,11 +179,11 @@ class Supervisor:
             raise EngineCannotStart(f"the engine {lost.cause.message}") from None
         self._task = asyncio.create_task(self._run(), name="supervisor")
 
-    async def stop(self) -> None:
+    async def stop(self, farewell: Farewell = shutting_down) -> None:
         """Fails what is still open, ends the child. May be called twice."""
-        self._stopping = True
+        self._farewell = farewell
         self.snapshot = replace(self.snapshot, state="stopping")
-        self.fail_all(Unavailable("the box is shutting down", code="shutting_down"))
+        self.fail_all(farewell())
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -174,6 +199,12 @@ class Supervisor:
     def fail_all(self, error: ApiError) -> None:
         """Every open request ends with this error."""
         self._tickets.fail_all(error)
+
+    def turn_away(self, error: ApiError) -> None:
+        """Every request that has not started ends with this error."""
+        for ticket in self._tickets.waiting():
+            self._send_ready(Cancel(ticket.id, "cancelled"))
+        self._tickets.fail_waiting(error)
 
     async def _run(self) -> None:
         """One child after another."""
@@ -233,9 +264,9 @@ class Supervisor:
         """A full disk is not the engine's fault: without a journal it could only die again."""
         failed = self.snapshot.last_failure
         while self._load.journal_dir and not has_room(self._load.journal_dir):
-            if self.snapshot.last_failure != _NO_ROOM:
-                _log.error("the engine %s", _NO_ROOM)
-                self.snapshot = replace(self.snapshot, last_failure=_NO_ROOM)
+            if self.snapshot.last_failure != NO_ROOM:
+                _log.error("the engine %s", NO_ROOM)
+                self.snapshot = replace(self.snapshot, last_failure=NO_ROOM)
             self._tickets.expire_waiting()
             await asyncio.sleep(WATCH_S)
         self.snapshot = replace(self.snapshot, last_failure=failed)

@@ -87,6 +87,11 @@ class Tickets:
         for ticket in list(self._open.values()):
             self._fail(ticket, error)
 
+    def fail_waiting(self, error: ApiError) -> None:
+        """The same of those that have not started."""
+        for ticket in list(self._waiting()):
+            self._fail(ticket, error)
+
     def engine_died(self, cause: Cause, lost: Lost) -> None:
         """Ends what had started, and what was cancelled: the next engine must not run it. The rest
         stays in the queue."""

@@ -53,6 +53,10 @@ class Rule:
         self._sent, self._proven, self._waiting = now, engine.last_progress, False
         return Beat()
 
+    def waits(self) -> None:
+        """The board was asked to wait already, or to wait no longer: not once more for that."""
+        self._waiting = True
+
     def _ask_for_time(self) -> Wait | None:
         if self._waiting:
             return None

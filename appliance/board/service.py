@@ -17,6 +17,7 @@ from appliance.board.goodbye import say_goodbye
 from appliance.board.heartbeat import REASONS, Beat, Rule, Wait
 from appliance.board.heat import CPU, Hot
 from appliance.board.orders import Orders, Outcome
+from appliance.board.planned import Planned
 from appliance.board.snapshot import RESETS, BoardSnapshot, Told
 from appliance.board.telling import line_of, outputs_of, problem_of, slots_of, state_of
 from appliance.config import BoardConfig
@@ -92,6 +93,7 @@ class BoardService:
         self._cycles = 0
         self._armed = False
         self._orders = Orders()
+        self.planned = Planned()
         self._firmware = Firmware(self._updated)
         self._on_update: Callable[[Progress], object] = lambda progress: None
         self._inhibited_until = 0.0
@@ -170,6 +172,9 @@ class BoardService:
                 self._slow(change)
 
     def _beat(self, link: bridge.Link, now: float) -> None:
+        if (order := self.planned.due(inhibited=now < self._inhibited_until)) is not None:
+            self._rule.waits()
+            self._send(link, order)
         match self._rule.due(now, self._engine()):
             case Beat():
                 self._send(link, Heartbeat())
