@@ -48,18 +48,22 @@ class ForecastMetrics:
     """A collector; `ended` belongs to the event loop."""
 
     def __init__(self, registry: CollectorRegistry, of: Forecasting) -> None:
-        self._of = of
         self._losses = {"0.1": 0.0, "0.5": 0.0, "0.9": 0.0, "0.99": 0.0}
         self._weight = 0.0
-        seconds = Histogram(
+        self._seconds = Histogram(
             "steelyard_forecast_seconds",
             "Making one forecast, waiting for the thread left out.",
             buckets=_SECONDS,
             registry=registry,
         )
-        of.on_answer = seconds.observe
-        of.on_end = self.ended
+        self.follow(of)
         registry.register(self)
+
+    def follow(self, of: Forecasting) -> None:
+        """Whose forecasts are told of from now on."""
+        self._of = of
+        of.on_answer = self._seconds.observe
+        of.on_end = self.ended
 
     def ended(self, forecast: Forecast, length: int) -> None:
         """An answer has come to its own end, or to its limit."""

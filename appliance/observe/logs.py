@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
 
 import msgspec
 
 from appliance.config import LoggingConfig
 from appliance.logformat import formatter, hand_down
+from appliance.observe.logfile import BoundedFile
 
 QUEUE = 10_000
 """Lines; beyond it they are dropped and counted."""
@@ -129,14 +131,19 @@ _decode = msgspec.json.Decoder(_Told).decode
 
 
 def configure(config: LoggingConfig) -> Callable[[], None]:
-    """Sends all log lines to standard error from now on. Returns what ends it, flushed."""
+    """Sends all log lines to standard error from now on, and to a file if one is configured.
+    Returns what ends it, flushed."""
     lines: queue.Queue[logging.LogRecord] = queue.Queue(QUEUE)
     writer = logging.StreamHandler(sys.stderr)
-    writer.setFormatter(formatter(json=config.json))
-    children = Children(RECENT.handle)
+    keepers: list[logging.Handler] = [RECENT]
+    if config.file:
+        keepers.append(BoundedFile(Path(config.file), config.file_mb << 20))
+    for handler_of in (writer, *keepers[1:]):
+        handler_of.setFormatter(formatter(json=config.json))
+    children = Children(lambda record: [keeper.handle(record) for keeper in keepers])
     hand_down(json=config.json, listening=children.fileno())
     handler = DroppingHandler(lines)
-    listener = QueueListener(lines, RECENT, writer)
+    listener = QueueListener(lines, *keepers, writer)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())
@@ -147,6 +154,8 @@ def configure(config: LoggingConfig) -> Callable[[], None]:
         listener.stop()
         hand_down(json=config.json)
         children.close()
+        for keeper in keepers[1:]:
+            keeper.close()
         if handler.dropped:
             sys.stderr.write(f"{handler.dropped} log lines were dropped: writing was too slow\n")
 

@@ -82,8 +82,8 @@ class Metrics:
         ProcessCollector(registry=registry)
         registry.register(_Snapshots(engine, queue))
         registry.register(ControlMetrics(engine, steering, control))
-        build = {"version": version, "llama_commit": llama_commit, "model": model}
-        registry.register(_Build(build))
+        self._build = {"version": version, "llama_commit": llama_commit, "model": model}
+        registry.register(_Build(self._build))
         self.requests = Counter(
             "steelyard:requests", "Requests answered.", ("route", "outcome"), registry=registry
         )
@@ -95,8 +95,11 @@ class Metrics:
         )
         registry.register(_Ledger(ledger))
         registry.register(SensorMetrics(sensors or HostSensors()))
-        if forecasts is not None and forecasts.enabled:
+        self._forecasts = (
             ForecastMetrics(registry, forecasts)
+            if forecasts is not None and forecasts.enabled
+            else None
+        )
         Gauge(
             "steelyard:tls_certificate_expires_seconds",
             "Until the TLS certificate ends; NaN without TLS.",
@@ -108,6 +111,12 @@ class Metrics:
         self.latency = _histogram(registry, "e2e_request_latency_seconds", _REQUEST)
         self.prompt_tokens = _histogram(registry, "request_prompt_tokens", _TOKENS)
         self.generation_tokens = _histogram(registry, "request_generation_tokens", _TOKENS)
+
+    def serves(self, model: str, forecasts: Forecasting) -> None:
+        """Another model from now on, and what forecasts for it. Counters go on."""
+        self._build["model"] = model
+        if self._forecasts is not None:
+            self._forecasts.follow(forecasts)
 
     def request_done(self, route: str, outcome: str) -> None:
         """Every request, whatever it was."""

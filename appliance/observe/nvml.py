@@ -19,6 +19,16 @@ _RETRY_S = 30.0
 """Between two attempts to start NVML: a driver may be loaded late, or lose its GPU."""
 
 
+class _Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
 class NvmlError(Exception):
     """What NVML could not do; the message is for the operator."""
 
@@ -78,6 +88,18 @@ class Library:
     def slowdown_celsius(self, gpu: int) -> int:
         kind = ctypes.c_int(_SLOWDOWN)
         return self._number("nvmlDeviceGetTemperatureThreshold", gpu, ctypes.c_uint(), kind)
+
+    def memory(self, gpu: int) -> tuple[int, int]:
+        """Bytes in all, and free ones."""
+        found = _Memory()
+        self._call("nvmlDeviceGetMemoryInfo", self._handles[gpu], ctypes.byref(found))
+        return found.total, found.free
+
+    def driver(self) -> str:
+        """The driver's version."""
+        text = ctypes.create_string_buffer(96)
+        self._call("nvmlSystemGetDriverVersion", text, ctypes.c_uint(96))
+        return text.value.decode("ascii", "replace")
 
     def _handle(self, gpu: int) -> ctypes.c_void_p:
         handle = ctypes.c_void_p()
