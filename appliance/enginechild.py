@@ -76,6 +76,7 @@ class EngineChild:
             process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",  # whoever starts a command in a foreign folder runs nothing of it
                     "-m",
                     "appliance.engine.process",
                     "--fd",
@@ -86,7 +87,7 @@ class EngineChild:
                 ],
                 pass_fds=[theirs.fileno(), *inherited],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env=environment(),
             )
         with contextlib.suppress(OSError):  # it has ended, or may not be slowed: it runs as it is
             if niceness:
@@ -128,7 +129,7 @@ class EngineChild:
             return await asyncio.to_thread(self._process.wait)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """OpenBLAS (inside NumPy) would keep threads that the engine never uses. ggml would have a
     debugger look at an engine whose assertion failed, for seconds in which clients wait. And
     OpenMP's threads would spin for milliseconds at each of some 400 barriers a token: where

@@ -4,6 +4,7 @@ from appliance.config.address import WILDCARDS, is_loopback
 from appliance.config.board import BoardConfig
 from appliance.config.control import ControlConfig
 from appliance.config.cost import CostConfig
+from appliance.config.discovery import DiscoveryConfig
 from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
 from appliance.config.load import ConfigError, find_file, load
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "ControlConfig",
     "CostConfig",
+    "DiscoveryConfig",
     "EngineConfig",
     "Entry",
     "ForecastConfig",

@@ -12,8 +12,9 @@ from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from appliance.config.address import is_loopback
 from appliance.config.control import faults
-from appliance.config.sections import Config, default_state_dir
+from appliance.config.sections import NAMED, Config, default_state_dir
 from appliance.config.setting import about
 from appliance.config.values import BadValue, Slot, parse_text
 
@@ -73,8 +74,9 @@ def load(
     values = _read(given, problems)
     if problems:
         raise ConfigError(problems)
+    named = frozenset(values)
     values.setdefault("server.state_dir", default_state_dir(env))
-    config = _follow(_assemble(values), values)
+    config = replace(_follow(_assemble(values), values), named=named)
     crossed = list(_cross_checks(config))
     if crossed:
         where = f"{file}: " if file is not None else ""
@@ -86,7 +88,8 @@ def sections() -> Iterator[tuple[str, Any]]:
     """Each section's name and class, in the order of the documentation."""
     hints = get_type_hints(Config)
     for section in fields(Config):
-        yield section.name, hints[section.name]
+        if section.name != NAMED:
+            yield section.name, hints[section.name]
 
 
 def settings() -> dict[str, tuple[Any, "Field[Any]"]]:
@@ -260,6 +263,11 @@ def _cross_checks(config: Config) -> Iterator[str]:
         yield f"tls.{missing}: tls.{given} is set, so this must be too"
     if tls.client_ca and tls.mode == "off":
         yield 'tls.client_ca: it has no effect with tls.mode "off"'
+    if config.discovery.mdns and is_loopback(config.server.host):
+        yield (
+            f"discovery.mdns: nobody on the network could reach server.host {config.server.host}; "
+            "set it to 0.0.0.0 or to an address of this machine"
+        )
     for pattern in config.ledger.redact:
         try:
             re.compile(pattern)

@@ -16,6 +16,7 @@ from typing import Literal
 from appliance.config.board import BoardConfig
 from appliance.config.control import ControlConfig
 from appliance.config.cost import CostConfig
+from appliance.config.discovery import DiscoveryConfig
 from appliance.config.forecast import ForecastConfig
 from appliance.config.ledger import LedgerConfig
 from appliance.config.sensors import SensorsConfig
@@ -84,17 +85,29 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """One LoRA adapter, applied to the model when it is loaded."""
+    """One LoRA adapter, loaded with the model. Requests choose with `lora` (docs/http.md)."""
 
     path: str = setting("", "GGUF file of the adapter.", path=True)
     scale: float = setting(1.0, "How strongly it is applied.", low=-100, high=100)
+    name: str = setting(
+        "",
+        "Name by which requests may call it. Empty: the file name without its ending.",
+        high=256,
+        pattern=_NAME,
+        form="a name without line breaks or spaces around it",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Which model is served, and under which names."""
 
-    path: str = setting("", "GGUF file. Empty: the model that is packaged with the box.", path=True)
+    path: str = setting(
+        "",
+        "GGUF file; of a model in several files, the first. Empty: the one that was chosen with "
+        "`steelyard model use`, else the one that is packaged with the box.",
+        path=True,
+    )
     name: str = setting(
         "",
         "Name shown to clients. Empty: the file name without its ending.",
@@ -124,7 +137,11 @@ class ModelConfig:
         path=True,
     )
     lora: tuple[Lora, ...] = setting(
-        (), 'LoRA adapters to apply: `[{ path = "…", scale = 1.0 }]`.', high=16
+        (),
+        'LoRA adapters: `[{ path = "…", scale = 1.0, name = "…" }]`. `scale` (default 1) is how '
+        "strongly one is applied to requests that name none; `name` is how requests call it "
+        "(default: the file name without its ending).",
+        high=16,
     )
 
 
@@ -344,12 +361,24 @@ class ApiConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoggingConfig:
-    """What the daemon writes to standard error."""
+    """What the daemon writes to standard error, and where else."""
 
     level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "The least important lines shown."
     )
     json: bool = setting(False, "One JSON object a line instead of text.")
+    file: str = setting(
+        "",
+        "A file that gets all lines too, for boxes where nothing else keeps them. Empty: none; "
+        "under systemd the journal has them.",
+        path=True,
+    )
+    file_mb: int = setting(
+        8,
+        "MiB at which that file is renamed to `.1` and begun anew; the newest four full ones stay.",
+        low=1,
+        high=1024,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,4 +399,12 @@ class Config:
     forecast: ForecastConfig = field(default_factory=ForecastConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     board: BoardConfig = field(default_factory=BoardConfig)
+    discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+    """Keys (`engine.threads`) that someone set. What nobody set the box may choose better: see
+    `steelyard tune`."""
+
+
+NAMED = "named"
+"""The one field of `Config` that is no section."""

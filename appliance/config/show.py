@@ -76,7 +76,8 @@ def toml(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Lora):
-        return f"{{ path = {toml(value.path)}, scale = {toml(value.scale)} }}"
+        name = f", name = {toml(value.name)}" if value.name else ""
+        return f"{{ path = {toml(value.path)}, scale = {toml(value.scale)}{name} }}"
     if isinstance(value, tuple):
         return "[" + ", ".join(toml(item) for item in value) + "]"
     if isinstance(value, Mapping):

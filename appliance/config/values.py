@@ -39,7 +39,9 @@ def expected(hint: Any, about: Setting) -> str:
         return about.form or "a file name"
     assert about.high is not None, "every list and table has a bound"
     if hint == LORAS:
-        return f"at most {plain(about.high)} tables with `path` and `scale`"
+        return (
+            f"at most {plain(about.high)} tables with `path` and `scale`, and `name` where wanted"
+        )
     kind = "a list" if hint == TEXTS else "a table"
     return f"{kind} of at most {plain(about.high)} {about.form}"
 
@@ -139,9 +141,9 @@ class Slot:
             raise BadValue(f"{len(raw)} entries; at most {plain(self.about.high)} are allowed")
 
     def _lora(self, raw: object) -> Lora:
-        if not isinstance(raw, dict) or not raw.get("path") or raw.keys() - {"path", "scale"}:
-            self._refuse(raw)
         hints = get_type_hints(Lora)
+        if not isinstance(raw, dict) or not raw.get("path") or raw.keys() - hints.keys():
+            self._refuse(raw)
         read: dict[str, Any] = {
             of.name: Slot(hints[of.name], about(of), self.base).read(raw[of.name])
             for of in fields(Lora)

@@ -1,0 +1,1 @@
+"""Which engine settings are fastest on this machine, found by measuring them."""
