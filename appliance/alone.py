@@ -11,6 +11,10 @@ class CannotServe(Exception):
     """The daemon cannot start; the message is for the operator."""
 
 
+class InUse(CannotServe):
+    """A daemon uses the state directory."""
+
+
 @contextlib.contextmanager
 def only_daemon(state_dir: Path) -> Iterator[None]:
     """Two daemons on one state directory would both write its files."""
@@ -18,7 +22,7 @@ def only_daemon(state_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CannotServe(
+            raise InUse(
                 f"another steelyard serve uses {state_dir}: stop it, or give this one its own "
                 "server.state_dir"
             ) from None

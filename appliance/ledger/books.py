@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +135,11 @@ class Books:
         parts: int = 1,
         on_close: Callable[[RequestRow], None],
         forecast: Callable[[], Mapping[str, Any] | None] = unforeseen,
+        lora: Sequence[Mapping[str, Any]] = (),
     ) -> Entry:
         """The account of a numbered submission. Its client must not be told anything before
         `durable`. `on_close` is given the final row. `forecast` is asked at the end for what was
-        foreseen at the beginning."""
+        foreseen at the beginning. `lora`: the adapters of its set, by name, SHA-256 and scale."""
         admitted = Admitted(
             **self._shared(caller),
             wall_ns=time.time_ns(),
@@ -146,7 +147,7 @@ class Books:
             id=submit.id,
             part=part,
             parts=parts,
-            sampling={**storable(submit.sampling), **_steering(submit)},
+            sampling={**storable(submit.sampling), **_steering(submit, lora)},
             n=submit.n,
             max_tokens=submit.max_tokens,
             tier=tier,
@@ -288,14 +289,16 @@ def unavailable(error: LedgerError) -> Unavailable:
     )
 
 
-def _steering(submit: Submit) -> Mapping[str, Any]:
-    """That a grammar held the answer, so that a replay cannot know what it forbade; and what was
-    agreed on of its length."""
+def _steering(submit: Submit, lora: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """That a grammar held the answer, so that a replay cannot know what it forbade; what was
+    agreed on of its length; and which adapters changed the model."""
     found: dict[str, Any] = {}
     if submit.grammar is not None:
         found["grammar_sha256"] = hashlib.sha256(submit.grammar.encode()).hexdigest()
     if submit.budget is not None:
         found["budget"] = msgspec.structs.asdict(submit.budget)
+    if lora:
+        found["lora"] = list(lora)
     return found
 
 

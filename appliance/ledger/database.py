@@ -1,6 +1,11 @@
-"""Opening the ledger's file, its transactions, and what SQLite's errors mean to an operator."""
+"""Opening the ledger's file, and its transactions.
+
+A ledger of an older version is brought up to date when it is opened for writing, and a copy of it
+as it was is kept first.
+"""
 
 import contextlib
+import logging
 import os
 import sqlite3
 import time
@@ -9,13 +14,17 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
+from appliance.ledger.copying import BUSY_S, keep_copy
 from appliance.ledger.errors import LedgerError
+from appliance.ledger.meanings import BrokenChain, Unwritable, explained, meaning
 from appliance.ledger.migrations import MIGRATIONS, migrate, migration_names
 from appliance.ledger.verify import FORMAT
 
+__all__ = ["BUSY_S", "BrokenChain", "Unwritable", "connect", "explained", "meaning", "transaction"]
+
+_log = logging.getLogger(__name__)
+
 _AGAIN_S = 0.02
-BUSY_S = 5.0
-"""How long to wait for another process's write lock."""
 _CHECKPOINT_PAGES = 1000
 _WAL_BYTES = 16 << 20
 """The write-ahead log is cut back to this after a checkpoint, however large a batch once was."""
@@ -24,72 +33,13 @@ _CACHE_KIB = 16384
 _CACHED_STATEMENTS = 256
 
 
-class Unwritable(LedgerError):
-    """The file as a whole cannot be read or written now; no single row is to blame."""
-
-
-class BrokenChain(Unwritable):
-    """The last entry is not the one that was written last."""
-
-
-_MEANINGS = {
-    sqlite3.SQLITE_FULL: (
-        "the disk that holds {path} is full: free some space on it, and the box goes on by itself"
-    ),
-    sqlite3.SQLITE_READONLY: (
-        "{path} is read-only: check its owner and permissions, and whether its file system is"
-        " mounted read-only (after a disk error Linux does that by itself; see `dmesg`)"
-    ),
-    sqlite3.SQLITE_BUSY: (
-        "another process has kept {path} locked for more than 5 s: find it with `fuser {path}`"
-        " and let it end its transaction, or stop it"
-    ),
-    sqlite3.SQLITE_CORRUPT: (
-        "{path} is damaged: keep a copy of it, run `steelyard audit verify` on the copy to see"
-        " what is lost, and restore the newest backup that verifies"
-    ),
-    sqlite3.SQLITE_NOTADB: (
-        "{path} is not a SQLite database: move it away, or point state_dir to the directory that"
-        " holds the box's ledger"
-    ),
-    sqlite3.SQLITE_IOERR: (
-        "the disk that holds {path} failed to read or write it: see `dmesg`; check its free space,"
-        " its quota and its health"
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "{path} or its -wal and -shm files beside it cannot be opened: check the owner and"
-        " permissions of the files and of their directory"
-    ),
-    sqlite3.SQLITE_NOMEM: "SQLite had no memory left for {path}: stop what else runs on this box",
-}
-_MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_BUSY]
-_MEANINGS[sqlite3.SQLITE_PERM] = _MEANINGS[sqlite3.SQLITE_CANTOPEN]
-_MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
-
-
-def meaning(error: sqlite3.Error, path: object) -> str | None:
-    """What happened to the file and what to do, or None: the error is about a statement or row."""
-    code = getattr(error, "sqlite_errorcode", None)
-    text = _MEANINGS.get(code & 0xFF) if code is not None else None
-    return f"{text.format(path=path)} ({error})" if text is not None else None
-
-
-@contextlib.contextmanager
-def explained(path: object) -> Iterator[None]:
-    """Raises Unwritable in place of SQLite's errors that concern the file as a whole."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        text = meaning(error, path)
-        if text is None:
-            raise
-        raise Unwritable(text) from error
-
-
-def connect(path: Path, *, read_only: bool = False, create: bool = True) -> Database:
+def connect(
+    path: Path, *, read_only: bool = False, create: bool = True, old: bool = False
+) -> Database:
     """The ledger at `path`, its schema up to date (made new if `create`). Raises LedgerError.
 
-    One thread at a time may use it. With `read_only` nothing is made or migrated.
+    One thread at a time may use it. With `read_only` nothing is made or migrated. `old`: the caller
+    knows of older versions, so one is read as it is, or brought up to date without keeping it.
     """
     _find(path, create=create and not read_only)
     with explained(path):
@@ -97,10 +47,11 @@ def connect(path: Path, *, read_only: bool = False, create: bool = True) -> Data
         try:
             _recognise(db, path)
             if read_only:
-                _is_current(db, path)
+                if not old:
+                    _is_current(db, path)
             else:
                 with transaction(db, path):
-                    migrate(db)
+                    _bring_up_to_date(db, path, keep=not old)
                     # On a read-only file all went well so far: SQLite opened it for reading.
                     db.conn.execute("DELETE FROM meta WHERE 0")
         except BaseException:
@@ -218,6 +169,20 @@ def _recognise(db: Database, path: Path) -> None:
             f"{path} was made by another, probably newer, version of Steelyard"
             f" (format {found[0] if found else 'missing'}): run that version, or restore a backup"
         )
+
+
+def _bring_up_to_date(db: Database, path: Path, *, keep: bool) -> None:
+    """Within the transaction: until it ends nobody writes, and the copy is of what is migrated."""
+    pending = MIGRATIONS.pending(db)
+    if keep and pending and db.table_names():
+        kept = keep_copy(path, f"before-{pending[0].name}")
+        _log.warning(
+            "the ledger is of an older version and is brought up to date (%s); as it was, it is"
+            " kept in %s",
+            ", ".join(migration.name for migration in pending),
+            kept,
+        )
+    migrate(db)
 
 
 def _is_current(db: Database, path: Path) -> None:

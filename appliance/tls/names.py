@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 
 from appliance.config import WILDCARDS, Config
+from appliance.discovery import host_label
+from appliance.discovery.links import interface_names
 from appliance.tls.certificates import normal
 
 MOST_NAMES = 256
@@ -24,6 +26,7 @@ def wanted_names(config: Config) -> tuple[str, ...]:
     machine = socket.gethostname()
     wanted = [*config.tls.names, *config.server.allowed_hosts]
     wanted += addresses(host) if host in WILDCARDS else [host]
+    wanted += [f"{host_label(config)}.local"] if config.discovery.mdns else []
     wanted += [machine, f"{machine}.local", "localhost", "127.0.0.1", "::1"]
     known = dict.fromkeys(map(normal, wanted))
     return tuple(name for name in known if _HOST.fullmatch(name))[:MOST_NAMES]
@@ -38,7 +41,7 @@ def _ipv4() -> list[str]:
     """The first address of each interface."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, interface in socket.if_nameindex():
+        for interface in interface_names():
             request = struct.pack("256s", interface.encode())
             try:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)

@@ -1,0 +1,9 @@
+"""What can go wrong with a backup, said to an operator."""
+
+
+class BackupError(Exception):
+    """A backup cannot be taken, read or restored. Says why and what to do."""
+
+
+class NothingToBackUp(BackupError):
+    """The box has no ledger yet."""

@@ -1,0 +1,128 @@
+"""Files that are no whole backups, or were made to mislead: told, and nothing is written."""
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from appliance.backup import BackupError, archive, restore, sealing, take, verify
+from appliance.backup.manifest import Manifest, Part, decoded, encoded
+from tests.unit.backup_parts import PASSPHRASE, make_state
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hurried() -> Iterator[None]:
+    """To make a key takes some tenths of a second, by intent. It is the same here, but small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "N", 1 << 10)
+        yield
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Read, never written to."""
+    return make_state(tmp_path_factory.mktemp("backup") / "state")
+
+
+@pytest.fixture(scope="module")
+def plain(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return take(state, tmp_path_factory.mktemp("plain") / "b").path
+
+
+@pytest.fixture(scope="module")
+def sealed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return take(state, tmp_path_factory.mktemp("sealed") / "b", passphrase=PASSPHRASE).path
+
+
+@pytest.mark.parametrize("which", ["plain", "sealed"])
+def test_a_backup_cut_off_anywhere_is_told(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    whole = request.getfixturevalue(which).read_bytes()
+    cut = tmp_path / "cut"
+    for share in range(24):
+        cut.write_bytes(whole[: len(whole) * share // 24])
+        with pytest.raises(BackupError, match=str(cut)):
+            verify(cut, passphrase=PASSPHRASE)
+    cut.write_bytes(whole[:-1])
+    with pytest.raises(BackupError, match=str(cut)):
+        verify(cut, passphrase=PASSPHRASE)
+
+
+@pytest.mark.parametrize("which", ["plain", "sealed"])
+def test_a_backup_changed_anywhere_is_told(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    whole = request.getfixturevalue(which).read_bytes()
+    changed = tmp_path / "changed"
+    for share in range(24):
+        at = 10 + (len(whole) - 20) * share // 24
+        data = bytearray(whole)
+        data[at] ^= 0x55
+        changed.write_bytes(data)
+        with pytest.raises(BackupError):
+            verify(changed, passphrase=PASSPHRASE)
+
+
+def test_more_bytes_after_the_end_are_told(plain: Path, tmp_path: Path) -> None:
+    longer = tmp_path / "longer"
+    longer.write_bytes(plain.read_bytes() + b"more")
+    with pytest.raises(BackupError):
+        verify(longer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "state/../../evil", "/etc/passwd", "state//x", "other/x", "state/a\nb", "state/."],
+)
+def test_a_manifest_that_leads_elsewhere_is_refused(plain: Path, name: str) -> None:
+    with archive.open_archive(plain, None) as opened:
+        manifest = opened.manifest
+    made = replace(manifest, files=(*manifest.files, Part(name, 0, "00" * 32)))
+    with pytest.raises(BackupError, match="no backup of Steelyard"):
+        decoded(encoded(made))
+
+
+def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.size, made.type, made.linkname = len(data), kind, "/etc/passwd"
+    return made
+
+
+def links(manifest: Manifest) -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [(member(part.path, kind=tarfile.SYMTYPE), b"") for part in manifest.files]
+
+
+def more(manifest: Manifest) -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [(member("state/evil", b"evil"), b"evil")]
+
+
+def larger(manifest: Manifest) -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [(member(manifest.files[0].path, bytes(9000)), bytes(9000))]
+
+
+@pytest.mark.parametrize("what", [links, more, larger, lambda manifest: []])
+def test_an_archive_that_is_not_what_its_manifest_says_writes_nothing(
+    plain: Path, tmp_path: Path, what: Callable[[Manifest], list[tuple[tarfile.TarInfo, bytes]]]
+) -> None:
+    with archive.open_archive(plain, None) as opened:
+        manifest = replace(opened.manifest, files=opened.manifest.files[:1])
+    told = encoded(manifest)
+    with tarfile.open(tmp_path / "made", "w") as tar:
+        for info, data in [(member("manifest.json", told), told), *what(manifest)]:
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(BackupError):
+        restore(tmp_path / "made", tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"daemon.lock"}
+
+
+def test_a_key_that_would_take_all_memory_is_not_made(sealed: Path, tmp_path: Path) -> None:
+    greedy = tmp_path / "greedy"
+    data = sealed.read_bytes().replace(b'"n":1024', b'"n":8388608')
+    assert data != sealed.read_bytes()
+    greedy.write_bytes(data)
+    with pytest.raises(BackupError, match="damaged"):
+        verify(greedy, passphrase=PASSPHRASE)
