@@ -1,0 +1,124 @@
+"""Making keys and signatures of bundles, and checking them with `cryptography`."""
+
+import base64
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from appliance.bundle.errors import BundleError
+from appliance.bundle.minisign import (
+    ALGORITHM,
+    UNTRUSTED,
+    PublicKey,
+    Signature,
+    parse_key,
+    read_small,
+)
+
+_KDF_NONE = b"\0\0"
+_CHECKSUM = b"B2"
+_SECRET_BYTES = 2 + 2 + 2 + 32 + 8 + 8 + 8 + 64 + 32
+_BODY = 54
+"""Where key id, key and checksum begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """Signs bundles. Keep it away from the boxes, and off any network."""
+
+    key_id: bytes
+    seed: bytes
+
+    @property
+    def public(self) -> PublicKey:
+        return PublicKey(self.key_id, self._key().public_key().public_bytes_raw())
+
+    def sign(self, data: bytes, comment: str) -> Signature:
+        """What goes beside a file of this content. Raises BundleError for more than one line."""
+        if not comment.isprintable():
+            raise BundleError("a signature's comment is one line of text")
+        own = self._key().sign(hashlib.blake2b(data).digest())
+        return Signature(self.key_id, own, comment, self._key().sign(own + comment.encode()))
+
+    def text(self) -> str:
+        """A minisign secret key file without a passphrase (`minisign -W` makes such ones)."""
+        public = self.public
+        checksum = hashlib.blake2b(
+            ALGORITHM + self.key_id + self.seed + public.key, digest_size=32
+        ).digest()
+        head = ALGORITHM + _KDF_NONE + _CHECKSUM + bytes(32 + 8 + 8)
+        body = head + self.key_id + self.seed + public.key + checksum
+        return f"{UNTRUSTED}minisign secret key {public.name}\n{base64.b64encode(body).decode()}\n"
+
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+
+def verify(key: bytes, signature: bytes, message: bytes) -> bool:
+    """As `ed25519.verify`, by a library that others have reviewed."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def make_key() -> SecretKey:
+    return SecretKey(secrets.token_bytes(8), secrets.token_bytes(32))
+
+
+def parse_secret(text: str) -> SecretKey:
+    """Raises BundleError."""
+    lines = text.splitlines()
+    try:
+        data = base64.b64decode(lines[1], validate=True)
+    except (ValueError, IndexError):
+        data = b""
+    if len(data) != _SECRET_BYTES or data[:2] != ALGORITHM:
+        raise BundleError("it is no minisign secret key")
+    if data[2:4] != _KDF_NONE:
+        raise BundleError(
+            "the secret key has a passphrase, which is not supported: sign the manifest with "
+            "`minisign -Sm manifest.json`, or make a key with `steelyard bundle keygen`"
+        )
+    found = SecretKey(data[_BODY : _BODY + 8], data[_BODY + 8 : _BODY + 40])
+    if _body_of(found) != data[_BODY:]:
+        raise BundleError("the secret key is damaged: take your copy of it")
+    return found
+
+
+def _body_of(key: SecretKey) -> bytes:
+    """What follows the head in the file of this key."""
+    return base64.b64decode(key.text().splitlines()[1])[_BODY:]
+
+
+def read_secret(path: Path) -> SecretKey:
+    """Raises BundleError."""
+    return parse_secret(read_small(path))
+
+
+def write_pair(key: SecretKey, secret: Path) -> Path:
+    """Writes the secret key, mode 0600, and the public one beside it, whose path it returns.
+    Raises BundleError where either is there already: a lost key cannot be had again."""
+    public = secret.with_suffix(".pub")
+    for path, text, mode in ((secret, key.text(), 0o600), (public, key.public.text(), 0o644)):
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except OSError as error:
+            raise BundleError(f"{path} cannot be made: {error.strerror}") from None
+        with open(handle, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    return public
+
+
+def key_given(given: str) -> PublicKey:
+    """A public key by its file or its one line. Raises BundleError."""
+    path = Path(given)
+    return parse_key(read_small(path) if path.exists() else given)
