@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from appliance.engine.keeping import Costs
+from appliance.engine.limits import Limits
 from appliance.engine.messages import Pool, Submit
 from appliance.engine.plan import Plan, Restore, Save
-from appliance.engine.scheduler import Limits, Scheduler
+from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence as Choice
 from bench.control_curve import StepCost
 from bench.control_policies import Daemon, Policy
