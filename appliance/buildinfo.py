@@ -27,7 +27,8 @@ class BuildInfo:
     compiler: str = UNKNOWN
     flags: str = UNKNOWN
     amx: str = UNKNOWN
-    """`on`, `off` (the CPU has AMX, the build does not use it) or `absent`."""
+    """`on`, `off` (the CPU has AMX, the build does not use it), `absent`, or `variants`: the engine
+    takes what the CPU has when it starts."""
     openmp: str = UNKNOWN
     """`ON`, or `OFF`: then ggml uses threads of its own."""
     kernels: str = UNKNOWN

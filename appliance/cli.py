@@ -12,18 +12,27 @@ import click
 
 from appliance import __version__
 from appliance.commands.audit import audit_group
+from appliance.commands.backup import backup_group, restore_command
 from appliance.commands.board import board_group
+from appliance.commands.bundle import bundle_group
 from appliance.commands.calibrate import calibrate_group
 from appliance.commands.configured import config_option
 from appliance.commands.control import control_group
 from appliance.commands.cost import cost_group
+from appliance.commands.doctor import doctor_command
 from appliance.commands.forecast import forecast_command
 from appliance.commands.keys import keys_group, tenants_group
+from appliance.commands.lora import loras_of
+from appliance.commands.model import model_group
+from appliance.commands.modeluse import model_use
 from appliance.commands.requests import NotDone, requests_group
 from appliance.commands.status import status_command
 from appliance.commands.study import study_group
+from appliance.commands.support import support_command
 from appliance.commands.tls import tls_group
 from appliance.commands.tui import tui_command
+from appliance.commands.tune import tune_group
+from appliance.commands.update import update_group
 from appliance.commands.usage import usage_command
 
 if TYPE_CHECKING:
@@ -63,10 +72,15 @@ def _report(error: Exception) -> int:
     from appliance.accounts.keys import KeysError
     from appliance.accounts.prices import PricesError
     from appliance.accounts.sums import BadReport
+    from appliance.alone import CannotServe
+    from appliance.backup.errors import BackupError
+    from appliance.bundle.errors import BundleError
     from appliance.config import ConfigError
     from appliance.gguf import BadModel
     from appliance.ledger.errors import LedgerError
+    from appliance.support.pack import SupportError
     from appliance.tls.errors import TlsError
+    from appliance.tune.store import TuneError
 
     if isinstance(error, ConfigError):
         click.echo(f"steelyard: the configuration cannot be used:\n{error}", err=True)
@@ -80,7 +94,12 @@ def _report(error: Exception) -> int:
         | LedgerError
         | PricesError
         | BadReport
-        | TlsError,
+        | SupportError
+        | CannotServe
+        | BackupError
+        | BundleError
+        | TlsError
+        | TuneError,
     ):
         click.echo(f"steelyard: {error}", err=True)
         return FAILED
@@ -140,13 +159,26 @@ def _keys(config: "Config") -> "KeyStore":
 @click.option("--port", type=int, help="TCP port.")
 @click.option("--model", help="GGUF file to serve.")
 @click.option(
+    "--lora",
+    multiple=True,
+    callback=loras_of,
+    metavar="FILE[=SCALE]",
+    help="LoRA adapter to load with the model, in place of those of the configuration; scale 1 "
+    "unless said. Once for each.",
+)
+@click.option(
     "--simulate-board", is_flag=True, help="Run the board's firmware here, in place of a board."
 )
 def serve_command(
-    file: Path | None, host: str | None, port: int | None, model: str | None, simulate_board: bool
+    file: Path | None,
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    lora: list[dict[str, object]] | None,
+    simulate_board: bool,
 ) -> int:
     """Run the box until SIGTERM."""
-    config = _load(file, server__host=host, server__port=port, model__path=model)
+    config = _load(file, server__host=host, server__port=port, model__path=model, model__lora=lora)
     _refuse_open_box(config, _keys(config))
     from appliance.daemon import serve
 
@@ -216,16 +248,25 @@ def config_docs(target: Path) -> None:
 
 
 steelyard.add_command(audit_group)
+steelyard.add_command(backup_group)
+steelyard.add_command(restore_command)
 steelyard.add_command(board_group)
+steelyard.add_command(bundle_group)
 steelyard.add_command(calibrate_group)
 steelyard.add_command(control_group)
 steelyard.add_command(cost_group)
+steelyard.add_command(doctor_command)
 steelyard.add_command(forecast_command)
 steelyard.add_command(keys_group)
 steelyard.add_command(tenants_group)
 steelyard.add_command(usage_command)
+steelyard.add_command(model_group)
+model_group.add_command(model_use)
 steelyard.add_command(requests_group)
 steelyard.add_command(status_command)
 steelyard.add_command(study_group)
+steelyard.add_command(support_command)
 steelyard.add_command(tls_group)
 steelyard.add_command(tui_command)
+steelyard.add_command(tune_group)
+steelyard.add_command(update_group)

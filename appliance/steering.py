@@ -51,6 +51,8 @@ class Steering:
         self._budgets = Budgets(
             share=config.batch_share, target=config.overflow_target, least=A_LEAST
         )
+        self._before = engine().stats.overflows
+        """Of engines of another model."""
         self._due = -math.inf
         self._found: float | None = None
         self._pid = 0
@@ -103,7 +105,7 @@ class Steering:
             b_peak=stats.b_peak,
             batch=self._batch() > 0,
             starts=self._starts(),
-            overflows=stats.overflows,
+            overflows=stats.overflows - self._before,
             error=self._found,
         )
 

