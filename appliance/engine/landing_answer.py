@@ -115,11 +115,12 @@ class LandingAnswer(Answer):
         chances = self._marks.chances(logits)
         if self._pending and self._confirmed(chances):
             return self._gave_way(End("stop", "eos"))
-        if self._may_close(chances) and chances.of(chances.closer) >= FLOOR:
+        whole = self._prose.whole
+        if whole and self._may_close(chances) and chances.of(chances.closer) >= FLOOR:
             logprob = self._sampler.told(logits, chances.closer)
             end = self._commit((chances.closer,), () if logprob is None else (logprob,))
             return self._gave_way(end or End("stop", "eos"))
-        if self.sequence.generated < self._window.latest or not self._prose.whole:
+        if self.sequence.generated < self._window.latest or not whole:
             return None
         self.landing = "forced"
         return End("length", "limit")
@@ -143,9 +144,11 @@ class LandingAnswer(Answer):
         return self._vocab.piece(token, self._special)
 
     def _bar(self, place: int) -> None:
-        """What must not come as the `place`-th token: an end before the window or in a fence."""
+        """What must not come as the `place`-th token: an end before the window, in a fence or in
+        the middle of a character."""
         early = place < self._window.first and not self._over
-        barred = self._marks.ends if early or self._prose.in_fence else frozenset[int]()
+        within = self._prose.in_fence or not self._prose.whole
+        barred = self._marks.ends if early or within else frozenset[int]()
         if early and self._tries.stretches(self._window.first - place):
             barred |= self._marks.sentence_ends
         self._sampler.bar(barred)
@@ -209,6 +212,8 @@ class LandingAnswer(Answer):
 
     def _look_with(self, chances: Chances, logits: Logits) -> None:
         """What would best end the sentence here, and the line."""
+        if not self._prose.whole:
+            return  # a mark would leave half a character before it
         if self._may_close(chances):
             token = chances.closer
             self._offer("steered", chances.of(token), (token,), logits)

@@ -134,6 +134,23 @@ def test_an_answer_that_would_end_early_goes_on_to_its_budget(tokens: int, strea
     assert end.reason == "stop"
 
 
+@pytest.mark.parametrize("mode", ["soft", "strict"])
+@pytest.mark.parametrize("tokens", [25, 26, 27])
+def test_the_models_own_end_in_the_middle_of_a_character_is_not_taken(
+    tokens: int, mode: str
+) -> None:
+    def script(answer: list[int]) -> dict[int, float]:
+        part = len(answer) % 3
+        return {(25, 24, 23)[part]: LIKELY, EOS: SURE if part else LIKELY - 4}
+
+    loop = answering(script)
+    end = run(loop, tokens, mode)
+    said = [token for token in loop.tokens() if token != EOS]
+    assert len(said) % 3 == 0
+    if mode == "strict":
+        assert abs(end.counts.completion_tokens - tokens) <= SLACK
+
+
 def test_the_models_own_end_in_the_window_is_natural() -> None:
     loop = answering(lambda answer: {EOS: SURE} if len(answer) == 40 else words(answer))
     end = run(loop, 40)
