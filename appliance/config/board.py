@@ -15,13 +15,14 @@ class BoardConfig:
         "Empty: there is no board.",
     )
     timeout_s: float = setting(
-        30.0,
-        "Seconds without proven progress after which the board acts.",
+        120.0,
+        "Seconds without proven progress after which the board acts. Above engine.step_timeout_s: "
+        "an engine that hangs is replaced first.",
         low=1,
         high=600,
     )
     pretimeout_s: float = setting(
-        22.5,
+        90.0,
         "Seconds after which it warns. Must be below board.timeout_s.",
         low=0.5,
         high=600,
