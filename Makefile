@@ -4,7 +4,7 @@
 # PYTHON=...   the interpreter to build .venv with (3.11 or newer)
 # BACKEND=cuda an engine for NVIDIA GPUs (needs the CUDA toolkit)
 # CC=, CXX=    the compiler of the engine, instead of the one chosen
-# JOBS=...     processes that `make test` parts the tests among, file by file (default: 1)
+# JOBS=...     processes that `make test` parts the tests among, file by file (default: a core each, up to 4)
 # ARGS=...     more arguments for `steelyard serve`
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -14,7 +14,7 @@ BACKEND ?= $(STEELYARD_BACKEND)
 # Which ONNX runtime the sentence encoder gets: the two have the same module and exclude each other.
 ONNX := $(if $(filter cuda,$(BACKEND)),gpu,cpu)
 
-JOBS ?= 1
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 VENV := .venv
 BIN := $(VENV)/bin
