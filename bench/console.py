@@ -27,9 +27,10 @@ from typing import Any
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from bench import machine
 from bench.load import Address, LoadError, call, request_bytes
+from bench.once import kept
 from bench.options import numbers
 from bench.scenarios import SCENARIOS, Sizes, Workload, run_round
-from bench.servers import Server, Shape, StartError, default_model, start_ours, unwind_on_sigterm
+from bench.servers import Server, Shape, default_model, start_ours, unwind_on_sigterm
 
 LISTENERS = 5
 COST = 0.01
@@ -43,15 +44,7 @@ _SIZE = (24, 80)
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parse(argv)
-    try:
-        found = measure(options)
-    except (LoadError, StartError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return kept(measure, parse(argv))
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

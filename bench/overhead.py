@@ -7,7 +7,6 @@ KV cache + 300 MB; and the time from start to ready with a warm disk cache.
 import argparse
 import asyncio
 import dataclasses
-import json
 import os
 import re
 import statistics
@@ -23,9 +22,10 @@ from appliance import gguf
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from bench import machine, memory
 from bench.load import LoadError, call
+from bench.once import kept
 from bench.options import Value, assignment, numbers
 from bench.scenarios import SCENARIOS, Sizes, Workload, run_round
-from bench.servers import Server, Shape, StartError, default_model, start_ours, unwind_on_sigterm
+from bench.servers import Server, Shape, default_model, start_ours, unwind_on_sigterm
 from bench.stats import figures
 
 PYTHON_SHARE = 0.03
@@ -36,15 +36,7 @@ _COUNTER = re.compile(r"^steelyard:engine_(compute|busy)_seconds(?:_total)?(?:\{
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parse(argv)
-    try:
-        found = measure(options)
-    except (LoadError, StartError, gguf.BadModel) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return kept(measure, parse(argv))
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

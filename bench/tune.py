@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from bench.load import LoadError
+from bench.once import kept
 from bench.options import numbers
 from bench.scenarios import SCENARIOS, Sizes, Workload, run_round
 from bench.servers import Server, Shape, StartError, default_model, start_ours, unwind_on_sigterm
@@ -27,15 +27,7 @@ _SHOWN = ("tokens_per_s", "ttft_p50", "itl_p50")
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parse(argv)
-    try:
-        found = measure(options)
-    except (LoadError, StartError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return kept(measure, parse(argv))
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
