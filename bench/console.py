@@ -69,6 +69,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         try:
             listened = [_listened(server, key, users, options.rounds) for users in
                         options.concurrency]  # fmt: skip
+            told = _telling(server, key, options.seconds)
             desk = asyncio.run(_on_a_desk(server, key, options))
         finally:
             server.stop()
@@ -77,6 +78,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine.facts(),
         "listeners": listened,
+        "telling": told,
         "desk": desk,
     }
 
@@ -85,7 +87,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _listened(server: Server, key: str, users: int, rounds: int) -> dict[str, Any]:
-    work = Workload(None, Sizes(0, 100, 128, 1, 1), seed=1)
+    work = Workload(None, Sizes(2 * users, 100, 128, 1, 1), seed=1)
     scenario = next(one for one in SCENARIOS if one.name == "distinct-stream")
     ratios = []
     for number in range(-1, rounds):
@@ -104,6 +106,25 @@ def _listened(server: Server, key: str, users: int, rounds: int) -> dict[str, An
         f"({min(ratios):.3f} to {max(ratios):.3f}), target {1 - COST:.2f}: {verdict}"
     )
     return {"users": users, "ratios": ratios, "median": median}
+
+
+def _telling(server: Server, key: str, seconds: float) -> dict[str, float]:
+    """The daemon's CPU over wall time while the box is idle, without listeners and with them: a
+    finer measure than throughput, whose rounds differ by more than what is looked for."""
+    assert server.process is not None
+    shares = {}
+    for heard in (False, True):
+        with _listening(server.address, key) if heard else contextlib.nullcontext():
+            time.sleep(1)
+            before, began = machine.cpu_alone(server.process.pid), time.perf_counter()
+            time.sleep(seconds)
+            used = machine.cpu_alone(server.process.pid) - before
+            shares["heard" if heard else "alone"] = used / (time.perf_counter() - began)
+    print(
+        f"daemon, idle: {shares['alone']:.1%} of one core alone, {shares['heard']:.1%} with "
+        f"{LISTENERS} listeners"
+    )
+    return shares
 
 
 @contextmanager
