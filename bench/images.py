@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench import images_checks, images_container, images_offline
+from bench import images_checks, images_container, images_offline, images_update
 from bench.images_checks import Bench, Skip
 from bench.images_machine import NotThere
 from bench.servers import unwind_on_sigterm
@@ -27,6 +27,7 @@ CHECKS: dict[str, Callable[[Bench], str]] = {
     "engine": images_checks.engine,
     "daemon": images_checks.daemon,
     "board": images_checks.board,
+    "update": images_update.update,
     "container": images_container.container,
     "offline": images_offline.offline,
 }
