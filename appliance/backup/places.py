@@ -16,7 +16,7 @@ from appliance.backup.errors import BackupError
 ENDING = ".steelyard-backup"
 _DRAFT = ".steelyard-partial"
 _WORKSHOP = ".steelyard-work-"
-_STAMP = "%Y%m%dT%H%M%SZ"
+_STAMP = "%Y%m%dT%H%M%S"
 LEFT_BYTES = 128 << 20
 """Stays free on the box's own disks whatever we write there: below 64 MiB the box says that it is
 not ready, and a ledger that gets no room serves nobody."""
@@ -25,13 +25,16 @@ _SPARE_BYTES = 4 << 20
 
 
 def named(host: str, wall_s: float) -> str:
-    """The name of a backup in a directory of many; by name they are in order of time."""
-    return f"{_prefix(host)}{time.strftime(_STAMP, time.gmtime(wall_s))}{ENDING}"
+    """The name of a backup in a directory of many, to the millisecond; by name they are in order of
+    time."""
+    seconds, thousandths = divmod(int(wall_s * 1000), 1000)
+    stamp = time.strftime(_STAMP, time.gmtime(seconds))
+    return f"{_prefix(host)}{stamp}.{thousandths:03}Z{ENDING}"
 
 
 def siblings(folder: Path, host: str) -> list[Path]:
     """Backups of this host in the directory that have such names, newest first."""
-    pattern = re.compile(rf"{re.escape(_prefix(host))}\d{{8}}T\d{{6}}Z{re.escape(ENDING)}")
+    pattern = re.compile(rf"{re.escape(_prefix(host))}\d{{8}}T\d{{6}}\.\d{{3}}Z{re.escape(ENDING)}")
     return sorted(
         (path for path in folder.iterdir() if pattern.fullmatch(path.name)),
         key=lambda path: path.name,
