@@ -49,5 +49,6 @@ def _refusal(error: urllib.error.HTTPError) -> str:
         told = str(json.loads(error.read(_MOST))["error"]["message"])
     except (ValueError, KeyError, TypeError):
         told = f"the box answered {error.code}"
-    needs = ". Export the key as STEELYARD_API_KEY" if error.code == 401 else ""
+    name = "STEELYARD_ADMIN_KEY" if "/admin/" in (error.url or "") else "STEELYARD_API_KEY"
+    needs = f". Export the key as {name}" if error.code == 401 else ""
     return f"{told}{needs}"

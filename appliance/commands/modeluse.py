@@ -26,6 +26,9 @@ _SHOWN = {
 }
 
 
+_KEYS = ("STEELYARD_ADMIN_KEY", "STEELYARD_API_KEY")
+
+
 @click.command("use")
 @click.argument("name")
 @click.option("--url", envvar="STEELYARD_URL", help="Where the box is, if not on this machine.")
@@ -37,7 +40,7 @@ def model_use(
 ) -> int:
     """Serve the model NAME of `steelyard model list` from now on. A box that runs goes over to it
     without closing its port, and goes back by itself if the model does not come (the admin key is
-    read from STEELYARD_API_KEY). Without a box the model is loaded once and chosen for the next
+    read from STEELYARD_ADMIN_KEY). Without a box the model is loaded once and chosen for the next
     start. Exit code 1: it is not chosen."""
     from appliance.alone import InUse, only_daemon
 
@@ -105,7 +108,7 @@ def _here(config: "Config") -> tuple[str, str | None]:
 
 def _asked(url: str, cacert: str | None, name: str, *, quiet: bool) -> int:
     """Has the box go over, and waits for the end. Raises NotDone."""
-    key, path = read_key(None, "STEELYARD_API_KEY"), f"{url.rstrip('/')}/admin/model"
+    key, path = read_key(None, *_KEYS), f"{url.rstrip('/')}/admin/model"
 
     def now() -> dict[str, Any]:
         switch: dict[str, Any] = ask(path, None, key, cacert)["switch"]

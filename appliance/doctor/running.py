@@ -79,8 +79,9 @@ class Box:
             holder = locked_by(config.server.state_dir / LOCK)
         except PermissionError:
             hidden = True
-        if holder is not None and not port:
-            port = min((one.port for one in ports_of(holder.pid)), default=0)
+        if holder is not None:  # it may have been told another port than the configuration's
+            listens = {one.port for one in ports_of(holder.pid)}
+            port = port if port in listens else min(listens, default=port)
         if not url and port and (hidden or holder is not None):
             url = base_url(config.server.host, port, tls=tls_on(config))
         found = cls(holder, url.rstrip("/"), key, lambda: _trust(config, cacert))

@@ -83,7 +83,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 def test_command_has_the_box_go_over_to_another_model_while_its_port_stays_open(box: Box) -> None:
     name, another = box.models()
     pid, before = box.engine().pid, box.prompt_tokens()
-    done = model_use(box.state_dir, another, STEELYARD_API_KEY=box.admin_key)
+    done = model_use(box.state_dir, another, STEELYARD_ADMIN_KEY=box.admin_key)
     assert done.returncode == 0, done.stderr
     assert f"{another} is served; for " in done.stdout
     end = box.end(another)
