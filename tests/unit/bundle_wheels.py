@@ -45,7 +45,7 @@ def wheel_of(name: str, version: str, files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, data in {**whole, f"{info}/RECORD": record.encode()}.items():
-            archive.writestr(path, data)
+            archive.writestr(zipfile.ZipInfo(path), data)  # not the time of day
     return out.getvalue()
 
 
