@@ -124,35 +124,20 @@ class Machine:
 
     def chat(self) -> str:
         """An answer of the model, over HTTP on its loopback. Raises NotThere."""
-        command = [
-            "nsenter",
-            "--target",
-            str(self.init),
-            "--net",
-            "--",
-            sys.executable,
-            "-c",
-            CHAT,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = self._asked(CHAT)
         if done.returncode:
             raise NotThere(f"no answer: {done.stderr.strip().splitlines()[-1:]}")
         return done.stdout.strip()
 
     def board(self) -> str:
         """In which state the daemon has its board. Raises NotThere."""
-        command = [
-            "nsenter",
-            "--target",
-            str(self.init),
-            "--net",
-            "--",
-            sys.executable,
-            "-c",
-            _BOARD,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
+        return self._asked(_BOARD).stdout.strip()
+
+    def _asked(self, script: str) -> "subprocess.CompletedProcess[str]":
+        """A script of ours on its network. Raises NotThere."""
+        inside = ["nsenter", "--target", str(self.init), "--net", "--"]
+        command = [*inside, sys.executable, "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def pids(self, title: str) -> list[int]:
         """Processes in it with that command line, by their numbers in there."""

@@ -12,6 +12,7 @@ import msgspec
 
 from appliance.engine.messages import Load
 from appliance.enginechild import describe_exit, environment
+from appliance.models import memory_free
 from appliance.tune.probe import (
     Answer,
     Answered,
@@ -25,7 +26,6 @@ from appliance.tune.probe import (
 from appliance.tune.search import CannotRun
 from appliance.tune.settings import Answers, Sameness, Settings, Timing, Work, compare
 
-_MEMINFO = Path("/proc/meminfo")
 _HEADROOM = 1.2
 """Memory that a second engine must find free, over what the first one took."""
 
@@ -153,20 +153,12 @@ class Engines:
 
     def _check_room(self) -> None:
         for engine in self._open.values():
-            wanted, free = engine.anonymous_bytes() * _HEADROOM, available_bytes()
+            wanted, free = engine.anonymous_bytes() * _HEADROOM, memory_free()
             if wanted > free:
                 raise CannotRun(
                     f"two engines side by side need {wanted / 2**20:.0f} MiB more and "
                     f"{free / 2**20:.0f} MiB are free: end other programs"
                 )
-
-
-def available_bytes(meminfo: Path = _MEMINFO) -> int:
-    """What programs may still take, as the kernel reckons."""
-    for line in meminfo.read_text(encoding="utf-8").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _with(load: Load, settings: Settings) -> Load:
