@@ -1,12 +1,12 @@
 """Does an answer end where it was agreed to? Budgets on the default model, soft and strict.
 
-usage: python -m bench.contract [--prompts 306] [--compared 102] [--json out.json]
+usage: python -m bench.contract [--prompts 306] [--compared 102] [--chinese] [--json out.json]
 
 Every prompt is answered with a strict budget, and with a soft one where the strict answer was cut:
 else the two are the same answer (tests/unit/test_landing_answer.py). The budgets go from 32 to 400
 tokens. Some are answered freely too, with the same seed, and where an answer can be checked, cut
 off by `max_tokens` where its budget is. Prompts come from the folder that STEELYARD_DATA names
-(prompts_general.jsonl), else from a short list of its own.
+(prompts_general.jsonl; with --chinese prompts_zh.jsonl), else from a short list of its own.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from typing import Any
 
 from appliance import models
 from appliance.config import ModelConfig
+from appliance.engine.commands import Budget, Sampling, Submit
 from appliance.engine.landing import LEAD, SLACK
 from appliance.engine.landing_text import Prose
-from appliance.engine.messages import Budget, Sampling, Submit
 from appliance.forecast.checks import passed
 from appliance.prepare.messages import ChatJob
 from appliance.prepare.prompt import Prompter
@@ -57,10 +57,10 @@ class Task:
     check: dict[str, Any] | None = None
 
 
-def tasks(host: Host, count: int, data: Path | None) -> list[Task]:
+def tasks(host: Host, count: int, prompts: Path | None) -> list[Task]:
     """Prompts in a fixed random order, each with the next budget."""
     prompter, found = Prompter(host.vocab), list[Task]()
-    for record in _records(data):
+    for record in records(prompts):
         chat = ChatJob(messages=[{"role": "user", "content": record["prompt"]}])
         ids = tuple(prompter.tokenize(prompter.render(chat, ())))
         if len(ids) <= LONGEST_PROMPT:
@@ -71,13 +71,14 @@ def tasks(host: Host, count: int, data: Path | None) -> list[Task]:
     return found
 
 
-def _records(data: Path | None) -> list[dict[str, Any]]:
-    if data is None:
+def records(prompts: Path | None) -> list[dict[str, Any]]:
+    """Of a file, in that order; without one our own. Raises OSError."""
+    if prompts is None:
         return [{"prompt": text} for text in OWN]
-    with (data / "prompts_general.jsonl").open(encoding="utf-8") as lines:
-        records = [json.loads(line) for line in lines]
-    random.Random(20).shuffle(records)
-    return records
+    with prompts.open(encoding="utf-8") as lines:
+        found = [json.loads(line) for line in lines]
+    random.Random(20).shuffle(found)
+    return found
 
 
 def requests(tasks: Sequence[Task], kind: str) -> list[Submit]:
@@ -202,11 +203,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--prompts", type=int, default=306)
     parser.add_argument("--compared", type=int, default=102, help="with free answers, at most")
+    parser.add_argument("--chinese", action="store_true", help="Chinese prompts and answers")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    data = os.environ.get("STEELYARD_DATA")
+    data, name = os.environ.get("STEELYARD_DATA"), "zh" if arguments.chinese else "general"
+    if arguments.chinese and not data:
+        parser.error("Chinese prompts are in the data folder: name it in STEELYARD_DATA")
     host = Host(models.locate(ModelConfig()), CONTEXT, AT_ONCE)
-    asked = tasks(host, arguments.prompts, Path(data) if data else None)
+    asked = tasks(host, arguments.prompts, Path(data) / f"prompts_{name}.jsonl" if data else None)
     runs: dict[str, list[Ran]] = {"strict": [], "soft": [], "free": [], "cut": []}
     for kinds, count in ((("strict", "soft"), len(asked)), (("free", "cut"), arguments.compared)):
         for start in range(0, min(count, len(asked)), PART):

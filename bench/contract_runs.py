@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from appliance.engine.messages import Batch, Delta, Finished, Load, Report, Submit
+from appliance.engine.commands import Load, Submit
 from appliance.engine.process import build
+from appliance.engine.reports import Batch, Delta, Finished, Report
 from appliance.engine.vocab import Vocab
 
 

@@ -56,6 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add("--only", default="", metavar="TEXT", help="settings whose name has it, e.g. 'narrow box'")
     add("--rho", type=_loads, default=RHOS, metavar="R,R", help="loads of the first order part")
     add("--seeds", type=int, default=3)
+    add("--first-seed", type=int, default=1, help="others than a rule was chosen on (default 1)")
     add("--requests", type=int, default=2000, help="per load (default 2000)")
     add("--measure", action="store_true", help="measure the step costs first and store them")
     add("--real", action="store_true", help="the daemon over HTTP instead of the simulation")
@@ -96,7 +97,7 @@ def _simulate(options: argparse.Namespace) -> tuple[dict[str, Any], list[bool]]:
         asked,
         Path(data) if data else None,
         options.requests,
-        range(1, options.seeds + 1),
+        range(options.first_seed, options.first_seed + options.seeds),
     )
     cells = []
     for number, setting in enumerate(plan, 1):
@@ -114,6 +115,7 @@ def _found(cells: list[Cell], asked: Stock, options: argparse.Namespace) -> dict
         "requests": asked.about,
         "curve": msgspec.to_builtins(control_curve.stored()),
         "seeds": options.seeds,
+        "first seed": options.first_seed,
         "requests per load": options.requests,
     }
     return control_report.document(cells, about)

@@ -5,9 +5,9 @@ that moves by what each step would cost. Nothing is drawn at random in here.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from appliance.engine.commands import Pool, Submit
 from appliance.engine.keeping import Costs
 from appliance.engine.limits import Limits
-from appliance.engine.messages import Pool, Submit
 from appliance.engine.plan import Plan, Restore, Save
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence as Choice

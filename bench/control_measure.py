@@ -11,7 +11,7 @@ import msgspec
 
 from appliance.assembly import load_of
 from appliance.config import Config
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.engine.plan import Chunk, Remove, Restore, Save
 from appliance.engine.runner import Runner
 from appliance.engine.sequence import SavedState

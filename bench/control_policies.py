@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from appliance.config.control import A_LEAST, ControlConfig
 from appliance.control.budgets import Budgets, Seen
-from appliance.engine.messages import Admission, Expect, Steer
-from appliance.engine.messages import Policy as Ordering
+from appliance.engine.commands import Admission, Expect, Steer
+from appliance.engine.commands import Policy as Ordering
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence as Choice
 from bench.control_requests import Asked, Table, shuffled

@@ -160,9 +160,9 @@ def _everywhere(answers: Sequence[Released]) -> Table:
 
 def _forecast(answers: Sequence[Released]) -> Iterator[Asked]:
     """The answers to unseen prompts. Nothing is learned from one to the next."""
-    forecaster = _forecaster()
+    told = forecaster()
     for case in unseen(answers):
-        table = table_of(forecaster.answer(case.question).lengths)
+        table = table_of(told.answer(case.question).lengths)
         for one in case.answers:
             yield Asked(one.prompt_tokens, one.completion_tokens, table)
 
@@ -170,13 +170,13 @@ def _forecast(answers: Sequence[Released]) -> Iterator[Asked]:
 def unseen(answers: Sequence[Released]) -> Iterator[Case]:
     """Prompts that the packaged forecaster has not learned from, with their answers. Raises
     BadDataset without STEELYARD_DATA."""
-    manifest = _forecaster().manifest
+    manifest = forecaster().manifest
     seen = frozenset(manifest.training.get("seen", ()) if manifest is not None else ())
     for _, cases, _ in groups(prompts_of(None), answers, served(None)):
         yield from (case for case in cases if fingerprint(case) not in seen)
 
 
-def _forecaster() -> Forecaster:
+def forecaster() -> Forecaster:
     """The packaged one: a state folder that is not there holds no other."""
     model = served(None)
     return Forecaster.open(Served(model.name, model.sha256, model.path, Path("/nonexistent")))

@@ -32,12 +32,17 @@ class Keeping:
         self.reserved = 0
         """Bytes."""
 
+    @property
+    def cheap(self) -> bool:
+        """Whether a state is sooner copied than computed again."""
+        return self.costs is not None and self.costs.copy_ms < self.costs.compute_ms
+
     def save(self, sequence: Sequence) -> Save | None:
         """What to do before the sequence gives up its cells, if anything."""
         if sequence.saved is not None:  # just restored, and out again
             return None
         costs, tokens = self.costs, sequence.computed
-        if costs is None or tokens < LEAST or costs.copy_ms >= costs.compute_ms:
+        if costs is None or not self.cheap or tokens < LEAST:
             return None
         size = tokens * costs.bytes_per_token
         if self.reserved + size > MOST_BYTES:

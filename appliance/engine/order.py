@@ -8,11 +8,14 @@ Rules, the first one first:
 3. Priority.
 4. A key that was served more than another one that waits goes after it (`fair`).
 5. Within all that: whoever waits longer than `max_wait_s`, in order of arrival; then the smallest
-   expected cost, less `ageing` for each step waited; or the order of arrival, if the policy says so
-   or no forecast can be relied on.
+   expected cost, less the ageing for each step waited; or the order of arrival, if the policy says
+   so or no forecast can be relied on.
+6. The ageing is `ageing` tokens a step, but all that wait in a pool are together forgiven no more
+   than all that run in it generate. In a long queue everybody waits long: what is forgiven for that
+   would outweigh every cost soon, and leave the order of arrival.
 
-Ageing is the same for all that wait, so a sequence keeps its score while it does, and the queue can
-be kept sorted. What does change with time is looked at every `ARRANGE_S`.
+The ageing is the same for all that wait in a pool, so the queue can be kept sorted. What changes
+with time is looked at every `ARRANGE_S`.
 """
 
 from collections import deque
@@ -20,9 +23,9 @@ from math import inf
 from operator import attrgetter
 from random import Random
 
+from appliance.engine.commands import Pool, Steer
 from appliance.engine.expectations import Expectations, served
 from appliance.engine.fair import Fairness, Key
-from appliance.engine.messages import Pool, Steer
 from appliance.engine.sequence import Rank, Sequence, State
 
 ARRANGE_S = 0.05
@@ -48,11 +51,14 @@ class Order:
         """When one of pool B was, last."""
         self._ahead: frozenset[Key] = frozenset()
         self._costs: deque[float] = deque(maxlen=PLACEBO_COSTS)
+        self._ageing = {False: 0.0, True: 0.0}
+        """Tokens a step; of pool A, and of pool B."""
         self._due = 0.0
 
     def steer(self, steer: Steer, waiting: list[Sequence]) -> None:
         """`steer` is sane (`pools.sane`)."""
         former, self._steer, self._due = self._steer, steer, 0.0
+        self._ageing = dict.fromkeys(self._ageing, steer.ageing)
         if former is None or _scoring(former) != _scoring(steer):
             for sequence in waiting:
                 sequence.score = None
@@ -100,6 +106,7 @@ class Order:
         self._due = now + ARRANGE_S * (1 + len(waiting) // MANY)
         self._ahead = self._fair.ahead(map(_key, waiting)) if steer.fairness else frozenset()
         self._promote(waiting, running, now, now - steer.max_wait_s)
+        self._ageing = ageings(steer.ageing, waiting, running)
         for sequence in waiting:
             sequence.rank = self._rank(sequence, now)
         waiting.sort(key=rank_of)
@@ -135,7 +142,7 @@ class Order:
     def _score(self, sequence: Sequence) -> float:
         if sequence.score is None:
             sequence.score = self._cost(sequence)
-        return sequence.score
+        return sequence.score + self._ageing[sequence.batch] * sequence.arrived_turn
 
     def _cost(self, sequence: Sequence) -> float:
         steer = self._steer
@@ -145,12 +152,26 @@ class Order:
         if steer.policy == "shuffled":
             self._costs.append(cost)
             cost = Random(sequence.order).choice(self._costs)
-        return cost + steer.ageing * sequence.arrived_turn
+        return cost
+
+
+def ageing(most: float, queued: int, served: int) -> float:
+    """Tokens of cost that each of `queued` that wait is forgiven in a step, where `served` run."""
+    return min(most, max(served, 1) / max(queued, 1))
+
+
+def ageings(most: float, waiting: list[Sequence], running: list[Sequence]) -> dict[bool, float]:
+    """Of pool A (False) and of pool B (True)."""
+    queued, run = (sum([sequence.batch for sequence in each]) for each in (waiting, running))
+    return {
+        False: ageing(most, len(waiting) - queued, len(running) - run),
+        True: ageing(most, queued, run),
+    }
 
 
 def _scoring(steer: Steer) -> tuple[object, ...]:
     """What of it a score depends on."""
-    return steer.policy, steer.forecast, steer.ageing, steer.expected
+    return steer.policy, steer.forecast, steer.expected
 
 
 def _key(sequence: Sequence) -> Key:

@@ -1,9 +1,12 @@
 """The contract bench's figures, from answers made up for it."""
 
+import json
+from pathlib import Path
 from typing import Any, cast
 
-from appliance.engine.messages import Budget, Counts, Finished, Landing, Submit
-from bench.contract import Task, answers, at_boundary, quality, summary
+from appliance.engine.commands import Budget, Submit
+from appliance.engine.reports import Counts, Finished, Landing
+from bench.contract import OWN, Task, answers, at_boundary, quality, records, summary
 from bench.contract_runs import Host, Ran
 
 TASK = Task(prompt=(1, 2), tokens=40, seed=0, check={"type": "contains", "words": ["steel"]})
@@ -19,6 +22,15 @@ def ran(text: str, tokens: int, landing: Landing, tried: int = 0, logprob: float
 def test_a_boundary_is_judged_by_the_text_alone() -> None:
     assert at_boundary(ran("It weighs.", 40, "forced"))
     assert not at_boundary(ran("It weighs", 40, "steered"))
+
+
+def test_prompts_of_a_file_come_in_an_order_of_their_own_that_stays(tmp_path: Path) -> None:
+    path, texts = tmp_path / "prompts_zh.jsonl", [f"第{number}个问题" for number in range(20)]
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), "utf-8")
+    found = [record["prompt"] for record in records(path)]
+    assert sorted(found) == sorted(texts) != found
+    assert found == [record["prompt"] for record in records(path)]
+    assert [record["prompt"] for record in records(None)] == list(OWN)
 
 
 def test_shares_are_of_all_answers() -> None:

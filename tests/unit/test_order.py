@@ -4,11 +4,13 @@ from math import inf
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from appliance.engine.commands import Expect, Steer
 from appliance.engine.expectations import Expectations
 from appliance.engine.fair import BAND
-from appliance.engine.messages import Expect, Steer
-from appliance.engine.order import ARRANGE_S, Order
+from appliance.engine.order import ARRANGE_S, Order, ageing
 from appliance.engine.sequence import Sequence, State
 from tests.unit.engine_parts import make_submit
 
@@ -69,6 +71,44 @@ def test_long_one_that_has_waited_goes_before_a_short_one_that_comes() -> None:
     queue.order.turns = 900
     queue.add("late", 50)
     assert queue.names() == "early long late"
+
+
+@pytest.mark.parametrize(("others", "expected"), [(0, "long late"), (60, "late long")])
+def test_in_a_long_queue_a_step_waited_counts_for_less(others: int, expected: str) -> None:
+    queue = Queue(ageing=0.5)
+    queue.running.append(queue.add("running"))
+    queue.waiting.clear()
+    queue.add("long", 300)
+    for number in range(others):
+        queue.add(f"{number}", 900)
+    queue.order.turns = 900
+    queue.add("late", 50)
+    assert queue.names().startswith(expected)
+
+
+def test_queue_of_pool_b_does_not_change_what_those_of_a_are_forgiven() -> None:
+    queue = Queue(ageing=0.5)
+    queue.add("long", 300)
+    for number in range(60):
+        queue.add(f"{number}", 900, pool="b")
+    queue.order.turns = 900
+    queue.add("late", 50)
+    assert queue.names().startswith("long late")
+
+
+@given(
+    most=st.floats(0.001, 100),
+    queued=st.integers(0, 5000),
+    served=st.integers(0, 64),
+    cost=st.floats(1, 8192),
+)
+def test_nobody_is_overtaken_for_longer_than_such_a_queue_takes(
+    most: float, queued: int, served: int, cost: float
+) -> None:
+    """If each of it cost as much as the dearest."""
+    steps = max(cost * max(queued, 1) / max(served, 1), cost / most)
+    assert ageing(most, queued, served) * steps >= cost * (1 - 1e-9)
+    assert ageing(most, queued, served) * queued <= max(served, 1) * (1 + 1e-9)
 
 
 def test_prompt_is_part_of_the_cost() -> None:

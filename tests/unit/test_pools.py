@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from appliance.engine.messages import Admission, Expect, Sampling, Steer
+from appliance.engine.commands import Admission, Expect, Sampling, Steer
+from appliance.engine.keeping import Costs
 from appliance.engine.plan import Restore, Save
-from appliance.engine.pools import A_LEAST, sane
+from appliance.engine.pools import A_LEAST, FILL, HANDFUL, sane
 from appliance.engine.scheduler import WORTH_WAITING
 from appliance.engine.sequence import Sequence, State
 from appliance.engine.turns import HELD_STEPS
@@ -126,6 +127,50 @@ def test_shared_prefix_is_counted_once() -> None:
     assert len(simulation.scheduler.running) == 4
     assert all(sequence.state is State.DECODE for sequence in sequences)
     assert simulation.scheduler.pools.peak(sequences, batch=False) <= 300
+
+
+# Few cells
+
+
+def crowd(count: int, n_cells: int, costs: Costs | None = CHEAP, **fields: Any) -> Simulation:
+    """So many answers of 100 tokens, which is known."""
+    simulation = simulate(n_cells, expected=Expect("", (99, 100), (1.0, 0.0)))
+    simulation.scheduler.cache.keeping.costs = costs
+    for number in range(count):
+        add(simulation, f"{number}", 10, 100, **fields)
+    run_on(simulation, 2)
+    return simulation
+
+
+def test_few_that_run_are_joined_by_more_than_fit_where_giving_way_costs_little() -> None:
+    simulation = crowd(3, 200)
+    assert running(simulation) == "0 1 2"
+    simulation.run(most=2000)
+    assert simulation.scheduler.cache.keeping.restored > 0
+    assert simulation.scheduler.overflows == 0
+    assert all(s.tokens == answer_to(s.request.prompt, 100) for s in simulation.finished)
+
+
+@pytest.mark.parametrize("costs", [None, Costs(1000, 1.0, 1.0)], ids=["unknown", "dear"])
+def test_they_are_not_where_tokens_would_be_computed_again(costs: Costs | None) -> None:
+    assert running(crowd(3, 200, costs)) == "0"
+
+
+def test_no_more_than_a_handful_is_joined() -> None:
+    assert len(crowd(12, 480).scheduler.running) == HANDFUL
+
+
+def test_nobody_joins_where_most_cells_are_taken() -> None:
+    simulation = crowd(2, 200)
+    run_on(simulation, 72)
+    assert simulation.scheduler.pools.held(batch=False) >= FILL * 200
+    add(simulation, "late", 10, 100)
+    simulation.step()
+    assert running(simulation) == "0 1"
+
+
+def test_pool_b_takes_no_such_risk() -> None:
+    assert running(crowd(3, 200, pool="b")) == "0"
 
 
 def test_overflow_is_counted_only_where_the_rule_had_let_in() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
+from appliance.engine.commands import Expect, Pool, Steer, Submit
 from appliance.engine.keeping import Costs
-from appliance.engine.messages import Expect, Pool, Steer, Submit
 from appliance.engine.sequence import Sequence
 from tests.unit.engine_parts import Simulation, make_scheduler
 from tests.unit.test_scheduler import N_CELLS, submits
