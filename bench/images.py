@@ -15,7 +15,13 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench import images_checks, images_container, images_offline, images_update
+from bench import (
+    images_checks,
+    images_container,
+    images_offline,
+    images_setup,
+    images_update,
+)
 from bench.images_checks import Bench, Skip
 from bench.images_machine import NotThere
 from bench.servers import unwind_on_sigterm
@@ -24,6 +30,7 @@ CHECKS: dict[str, Callable[[Bench], str]] = {
     "tree": images_checks.tree,
     "squashfs": images_checks.squashfs,
     "boot": images_checks.boot,
+    "setup": images_setup.setup,
     "engine": images_checks.engine,
     "daemon": images_checks.daemon,
     "board": images_checks.board,

@@ -32,7 +32,12 @@ FILES = (
     Placed("firstboot/firstboot", f"{LIBEXEC}/firstboot", 0o755),
     Placed("rootfs/steelyard.toml", "/etc/steelyard/steelyard.toml", keep=True),
     Placed("systemd/steelyard-setup.service", f"{SYSTEM}/steelyard-setup.service", appliance=True),
-    Placed("firstboot/setup.py", f"{LIBEXEC}/setup", 0o755, appliance=True),
+    Placed(
+        "systemd/steelyard-setup-resume.service",
+        f"{SYSTEM}/steelyard-setup-resume.service",
+        appliance=True,
+    ),
+    Placed("firstboot/setup", f"{LIBEXEC}/setup", 0o755, appliance=True),
     Placed(
         "systemd/10-steelyard-watchdog.conf",
         "/etc/systemd/system.conf.d/10-steelyard-watchdog.conf",
@@ -53,7 +58,12 @@ FILES = (
            appliance=True),
 )  # fmt: skip
 
-WANTED = ("steelyard.service", "steelyard-firstboot.service", "steelyard-setup.service")
+WANTED = (
+    "steelyard.service",
+    "steelyard-firstboot.service",
+    "steelyard-setup.service",
+    "steelyard-setup-resume.service",
+)
 """Units that start at boot (WantedBy=multi-user.target), those of the appliance among them."""
 
 

@@ -1,20 +1,17 @@
 """Keys and commands of the console itself, the same on every screen."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from appliance.frames import Alarm
 from tui.boxes import AlarmsBox, Command, ConfirmBox, PaletteBox
 from tui.cells import foreign
 from tui.link import Link
+from tui.place import Place
 from tui.screen import Call, Choose, Effect, Screen
 from tui.screens import overview
 from tui.theme import THEMES
 from tui.trust import Shown
 from tui.view import View
-
-if TYPE_CHECKING:
-    from tui.desk import Desk
 
 SNOOZE_MIN = (30, 120, 480)
 WALK_S = 10
@@ -23,7 +20,7 @@ WALK_S = 10
 # -- alarms ----------------------------------------------------------------------------------------
 
 
-def alarms(desk: "Desk") -> None:
+def alarms(desk: Place) -> None:
     """`0`: all of them, worst first."""
     state, words = desk.view().state, desk.words
     found = sorted(state.alarms if state else (), key=lambda one: (one.seen, one.prio))
@@ -45,19 +42,19 @@ def alarms(desk: "Desk") -> None:
     desk.open(box)
 
 
-def seen(desk: "Desk") -> None:
+def seen(desk: Place) -> None:
     """`m`: the worst alarm was seen."""
     if (alarm := _worst(desk)) is not None:
         _mark(desk, alarm)
 
 
-def snooze(desk: "Desk") -> None:
+def snooze(desk: Place) -> None:
     """`z`: the worst alarm is left alone for some time."""
     if (alarm := _worst(desk)) is not None:
         _snooze(desk, alarm)
 
 
-def _worst(desk: "Desk") -> Alarm | None:
+def _worst(desk: Place) -> Alarm | None:
     live = desk.view().live
     worst = live.worst if live is not None else None
     if worst is None or worst.seen:
@@ -66,13 +63,13 @@ def _worst(desk: "Desk") -> Alarm | None:
     return worst
 
 
-def _mark(desk: "Desk", alarm: Alarm) -> None:
+def _mark(desk: Place, alarm: Alarm) -> None:
     if may_act(desk):
         path = f"/admin/alarms/{alarm.id}/seen"
         desk.perform(Call("POST", path, done=desk.words("desk.marked")))
 
 
-def _snooze(desk: "Desk", alarm: Alarm) -> None:
+def _snooze(desk: Place, alarm: Alarm) -> None:
     words = desk.words
 
     def chosen(minutes: str) -> None:
@@ -91,7 +88,7 @@ def _snooze(desk: "Desk", alarm: Alarm) -> None:
         desk.perform(Choose(words("desk.snooze_for"), options, chosen))
 
 
-def may_act(desk: "Desk") -> bool:
+def may_act(desk: Place) -> bool:
     """Whether actions are allowed now; says why not."""
     view = desk.view()
     if not view.acts:
@@ -109,7 +106,7 @@ def refusal(view: View) -> str:
 # -- capitals that mean the same everywhere --------------------------------------------------------
 
 
-def capital(desk: "Desk", key: str) -> Effect | None:
+def capital(desk: Place, key: str) -> Effect | None:
     """`D` and `H`, where the screen has no use of its own for them."""
     view = desk.view()
     if view.live is None:
@@ -122,14 +119,14 @@ def capital(desk: "Desk", key: str) -> Effect | None:
 # -- the palette -----------------------------------------------------------------------------------
 
 
-def palette(desk: "Desk") -> None:
+def palette(desk: Place) -> None:
     """`^P`: everything, to be found by typing."""
     words = desk.words
     keys = (("Enter", words("desk.run")), ("Esc", words("desk.close")))
     desk.open(PaletteBox(words("desk.palette"), _commands(desk), keys))
 
 
-def _commands(desk: "Desk") -> list[Command]:
+def _commands(desk: Place) -> list[Command]:
     words = desk.words
     hints = desk.screen.hints(desk.view())
     found = [_of_hint(desk, key, word) for key, word in hints]
@@ -140,7 +137,7 @@ def _commands(desk: "Desk") -> list[Command]:
     return [*found, *_own(desk)]
 
 
-def _own(desk: "Desk") -> list[Command]:
+def _own(desk: Place) -> list[Command]:
     words, link = desk.words, desk.link
     found = [
         Command(words("desk.language"), lambda: language(desk)),
@@ -154,44 +151,44 @@ def _own(desk: "Desk") -> list[Command]:
     return found
 
 
-def _of_hint(desk: "Desk", key: str, word: str) -> Command:
+def _of_hint(desk: Place, key: str, word: str) -> Command:
     pressed = {"Enter": "enter", "Tab": "tab", "Esc": "escape"}.get(key, key)
     return Command(f"{key}  {word}", lambda: desk.press(pressed))
 
 
-def _of_screen(desk: "Desk", screen: Screen) -> Command:
+def _of_screen(desk: Place, screen: Screen) -> Command:
     number, name = screen.number, desk.words(f"screen.{screen.name}")
     return Command(desk.words("desk.screen", number, name), lambda: desk.go(number))
 
 
-def _run(desk: "Desk", run: "Callable[[Desk], None]") -> Callable[[], None]:
+def _run(desk: Place, run: Callable[[Place], None]) -> Callable[[], None]:
     return lambda: run(desk)
 
 
-def _theme(desk: "Desk", name: str) -> Callable[[], None]:
+def _theme(desk: Place, name: str) -> Callable[[], None]:
     def take() -> None:
         desk.settings.theme = name
 
     return take
 
 
-def language(desk: "Desk") -> None:
+def language(desk: Place) -> None:
     """English and Chinese take turns."""
     desk.settings.lang = "en" if desk.settings.lang == "zh" else "zh"
 
 
-def _ascii(desk: "Desk") -> None:
+def _ascii(desk: Place) -> None:
     desk.settings.ascii = not desk.settings.ascii
 
 
-def _operator(desk: "Desk") -> None:
+def _operator(desk: Place) -> None:
     def take(name: str) -> None:
         desk.name(name)
 
     desk.prompt(desk.words("desk.who"), take, desk.settings.operator)
 
 
-def _url(desk: "Desk") -> None:
+def _url(desk: Place) -> None:
     def take(url: str) -> None:
         if url and url != desk.link.url:
             desk.host.connect(url)
@@ -202,7 +199,7 @@ def _url(desk: "Desk") -> None:
 # -- the certificate -------------------------------------------------------------------------------
 
 
-def trust(desk: "Desk", link: Link) -> None:
+def trust(desk: Place, link: Link) -> None:
     """Show the fingerprint; only `y` takes the certificate."""
     shown, words = link.shown, desk.words
     if shown is None:
@@ -222,7 +219,7 @@ def trust(desk: "Desk", link: Link) -> None:
     desk.open(box)
 
 
-def _believe(desk: "Desk", link: Link, shown: Shown) -> None:
+def _believe(desk: Place, link: Link, shown: Shown) -> None:
     async def take() -> None:
         try:
             await link.believe(shown)
@@ -236,7 +233,7 @@ def _believe(desk: "Desk", link: Link, shown: Shown) -> None:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def find(desk: "Desk") -> None:
+def find(desk: Place) -> None:
     """`/`: a filter, in force while it is typed."""
     if desk.screen.table is None:
         desk.say(desk.words("desk.no_filter"))
@@ -244,12 +241,12 @@ def find(desk: "Desk") -> None:
         desk.filtering = True
 
 
-def leave(desk: "Desk") -> None:
+def leave(desk: Place) -> None:
     """`q`: the console ends; nothing on the box does."""
     desk.host.leave()
 
 
-KEYS: "Mapping[str, Callable[[Desk], None]]" = {
+KEYS: Mapping[str, Callable[[Place], None]] = {
     "0": alarms,
     "/": find,
     "?": lambda desk: desk.help(),

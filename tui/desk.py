@@ -55,7 +55,7 @@ class Desk:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
-        self.screens = list(screens)
+        self.screens: Sequence[Screen] = list(screens)
         self.host = host
         self.settings = settings
         self.number = screens[0].number

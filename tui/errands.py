@@ -6,16 +6,14 @@ Each runs as a task of its own, so nothing a slow box does holds up a key.
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tui.cells import cells
 from tui.link import Answer
+from tui.place import Place
 from tui.problem import Problem
 from tui.screen import Call, Query, Screen, Show, Stream
 from tui.view import View
-
-if TYPE_CHECKING:
-    from tui.desk import Desk
 
 AGAIN_S = 5.0
 """Before a query for once that failed is asked again."""
@@ -27,7 +25,7 @@ DOING_S = 60.0
 class Errands:
     """Requests that are under way, for one desk."""
 
-    def __init__(self, desk: "Desk") -> None:
+    def __init__(self, desk: Place) -> None:
         self._desk = desk
         self._due: dict[tuple[int, Query], float] = {}
         self._asking: set[tuple[int, Query]] = set()

@@ -164,6 +164,14 @@ def spark(values: Sequence[float | None], width: int, ascii: bool) -> str:
     return rows[0] if rows else ""
 
 
+def centred(values: Sequence[float | None], width: int, ascii: bool) -> str:
+    """A curve in one row whose zero is half way up."""
+    known = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    most = max(known, default=0.0) or 1.0
+    lifted = [None if value is None else value + most for value in values]
+    return plot(lifted, width, 1, ascii, top=2 * most)[0]
+
+
 def plot(
     values: Sequence[float | None], width: int, height: int, ascii: bool, top: float | None = None
 ) -> list[str]:

@@ -6,21 +6,18 @@ row 24, put the cursor on a row, open the row that has it.
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tui.cells import cells
 from tui.keymap import name_of
 from tui.lines import Line, text_of
-
-if TYPE_CHECKING:
-    from tui.desk import Desk
+from tui.place import Place
 
 WHEEL_ROWS = 3
 _SCREEN = re.compile(r"([1-9])[> ]?\w")
 """A screen as row 1 names it."""
 
 
-def click(desk: "Desk", lines: Sequence[Line], x: int, y: int) -> None:
+def click(desk: Place, lines: Sequence[Line], x: int, y: int) -> None:
     """The left button at that cell of what `lines` shows."""
     if not 0 <= y < len(lines):
         return
@@ -34,7 +31,7 @@ def click(desk: "Desk", lines: Sequence[Line], x: int, y: int) -> None:
         _row(desk, lines, y)
 
 
-def wheel(desk: "Desk", step: int) -> None:
+def wheel(desk: Place, step: int) -> None:
     """Down (1) or up (-1)."""
     for _ in range(WHEEL_ROWS):
         desk.press("down" if step > 0 else "up")
@@ -60,7 +57,7 @@ def key_at(keys: Line, x: int) -> str:
     return keys[at - 1].text if at and on_word and keys[at - 1].role == "bold" else ""
 
 
-def _row(desk: "Desk", lines: Sequence[Line], y: int) -> None:
+def _row(desk: Place, lines: Sequence[Line], y: int) -> None:
     """The cursor goes to the row that was clicked; where it is already, that is Enter."""
     table = desk.screen.table
     here = next((at for at, row in enumerate(lines) if _chosen(row)), None)

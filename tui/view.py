@@ -25,6 +25,7 @@ PAST = (
     "kv_b_pct",
     "step_ms",
     "power_w",
+    "temp_c",
 )
 """Numbers of `live` that `View.past` remembers."""
 

@@ -18,8 +18,7 @@ _ADD_S = 7200
 
 def bring(opened: Opened, python: Path, state: Path, say: Say) -> None:
     """`python`: of the slot whose code keeps the models. Raises BundleError, OSError."""
-    for entry in opened.manifest.of("model"):
-        name = _name(entry)
+    for name, entry in _models(opened).items():
         if not (state / MODELS / name / "manifest.json").exists():
             say(f"adds model {name}")
             _add_model(opened.path_of(entry), name, python, state)
@@ -31,6 +30,12 @@ def bring(opened: Opened, python: Path, state: Path, say: Say) -> None:
                 folder.mkdir(mode=0o700, exist_ok=True)
             copy(opened.path_of(entry), entry, target)
             _hand_over(target)
+
+
+def _models(opened: Opened) -> dict[str, Entry]:
+    """Each by its name; of one in parts the first, beside which the others lie."""
+    entries = sorted(opened.manifest.of("model"), key=lambda entry: entry.path, reverse=True)
+    return {_name(entry): entry for entry in entries}
 
 
 def _name(entry: Entry) -> str:
@@ -54,8 +59,8 @@ def _add_model(file: Path, name: str, python: Path, state: Path) -> None:
 
 
 def _hand_over(path: Path) -> None:
-    """The state belongs to the box's own user."""
+    """The state belongs to the box's own user, who may have put links there: none is followed."""
     if os.geteuid() == 0:
         owner = path.parent.parent.stat()
         for made in (path.parent, path):
-            os.chown(made, owner.st_uid, owner.st_gid)
+            os.chown(made, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -24,6 +24,7 @@ from appliance.bundle.manifest import Entry, Manifest
 from appliance.bundle.signing import SecretKey, verify
 from appliance.bundle.versions import parse_version
 from appliance.engine.wheel import ROOT, sha256_of
+from appliance.gguf.parts import MOST_PARTS, PART, paths_of, stem_of
 from appliance.ledger.migrations import migration_names
 
 INSTALLER = (
@@ -51,7 +52,6 @@ INSTALLER = (
 """Modules of this package that need the standard library alone."""
 LICENCE = "Apache-2.0"
 FIRST = "0.1.0"
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -64,7 +64,8 @@ class Plan:
     engine: Path | None = None
     """A llama-cpp-python wheel, in place of one for every CPU that is built here."""
     models: tuple[Path, ...] = ()
-    """GGUF files beside the default model, which always comes along."""
+    """GGUF files beside the default model, which always comes along; the first one of each split
+    model."""
     firmware: tuple[Path, ...] = ()
     """Signed images for the board."""
     min_version: str = FIRST
@@ -212,18 +213,25 @@ def _files(plan: Plan, root: Path) -> list[tuple[Path, str, str]]:
         file = f"{package}/{name}.py"
         found.append((root / file, f"installer/{file}", "installer"))
     found += [(p, f"docs/{p.name}", "document") for p in sorted((root / "docs").glob("*.md"))]
-    found += [(p, f"models/{_named(p)}/{p.name}", "model") for p in plan.models]
+    for model in plan.models:
+        name = _safe(stem_of(model))
+        found += [(p, f"models/{name}/{_safe(p.name)}", "model") for p in _parts(model)]
     found += [(p, f"firmware/{_safe(p.name)}", "firmware") for p in plan.firmware]
     return found
 
 
-def _named(model: Path) -> str:
-    if _PART.search(model.stem):
-        raise BundleError(
-            f"{model.name} is a part of a split model, which bundles do not carry: merge it, or "
-            "add it on the box (`steelyard model add`)"
-        )
-    return _safe(model.stem)
+def _parts(model: Path) -> tuple[Path, ...]:
+    """Its files, the first of which is given. Raises BundleError."""
+    match = PART.fullmatch(model.name)
+    if match is None:
+        return (model,)
+    if int(match["number"]) != 1 or not 1 <= int(match["count"]) <= MOST_PARTS:
+        raise BundleError(f"{model.name} is a later part of a split model: name its first one")
+    parts = paths_of(model, int(match["count"]))
+    for part in parts:
+        if not part.is_file():
+            raise BundleError(f"{part} is missing: all parts of a split model must lie together")
+    return parts
 
 
 def _safe(name: str) -> str:

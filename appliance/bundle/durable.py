@@ -2,10 +2,16 @@
 library only."""
 
 import contextlib
+import ctypes
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+_HERE = -100
+"""AT_FDCWD."""
+_EXCHANGE = 2
+"""RENAME_EXCHANGE."""
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
@@ -36,6 +42,25 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(leftover, ignore_errors=True)
     path.rename(leftover)
     shutil.rmtree(leftover)
+
+
+def replace_tree(draft: Path, target: Path) -> None:
+    """Puts one tree in the place of another, in one step where the file system can: were the name
+    missing when the power comes back, nobody would find either."""
+    sync_tree(draft)
+    if target.exists() and not exchange(draft, target):
+        remove_tree(target)
+    if draft.exists() and not target.exists():
+        draft.rename(target)
+    sync(target.parent)
+    shutil.rmtree(draft, ignore_errors=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Two names are swapped in one step (renameat2); whether that can be done here."""
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return swap is not None and swap(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
 
 
 @contextlib.contextmanager

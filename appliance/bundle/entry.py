@@ -6,8 +6,9 @@ signature and every file have been checked.
 """
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from appliance.bundle.errors import BundleError
@@ -15,11 +16,13 @@ from appliance.bundle.folder import Opened, check_files, open_bundle
 from appliance.bundle.install import install, next_steps
 from appliance.bundle.layout import Layout
 from appliance.bundle.machine import RealMachine
-from appliance.bundle.minisign import PublicKey, parse_keys, read_small
+from appliance.bundle.minisign import PublicKey, is_file, parse_keys, read_small
 from appliance.bundle.unit import Unit
 from appliance.bundle.update import Updater
 
 FAILED = 1
+UNUSABLE = "2"
+"""Exit status of a box that cannot use its configuration; systemd does not start it again."""
 UNITS = ("steelyard-firstboot.service", "steelyard.service")
 _BAR = 30
 
@@ -50,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         task.add_argument("folder", type=Path, metavar="BUNDLE")
         task.add_argument("--key", help="the public key that it must be signed with, or its file")
     guard = tasks.add_parser("guard", help="look after an update at boot")
-    guard.add_argument("when", choices=("before", "ready"))
+    guard.add_argument("when", choices=("before", "ready", "ended"))
     guard.set_defaults(task=_guard)
     for task in (verify, new, guard):
         task.add_argument("--root", type=Path, default=Path("/"), help="a tree in place of /")
@@ -90,10 +93,26 @@ def _install(options: argparse.Namespace) -> None:
 
 def _guard(options: argparse.Namespace) -> None:
     layout = Layout(options.root)
+    if options.when == "ended":
+        _guard_end(layout, os.environ)
+        return
     updater = Updater(layout, RealMachine(layout, None), _say)
     record = updater.before_start() if options.when == "before" else updater.after_start()
     if record is not None and record.phase not in ("done", "stopped"):
         _say(f"update to {record.new_version}: {record.phase} {record.why}")
+
+
+def _guard_end(layout: Layout, environ: Mapping[str, str]) -> None:
+    """`environ` says how the box ended (systemd.exec). Of a status that systemd starts it again
+    after, the starts decide."""
+    if (environ.get("EXIT_CODE"), environ.get("EXIT_STATUS")) != ("exited", UNUSABLE):
+        return
+    unit = Unit.of_machine() if layout.root == Path("/") else None
+    record = Updater(layout, RealMachine(layout, unit), _say).after_refusal()
+    if record is not None:
+        _say(f"update to {record.new_version}: {record.phase}: {record.why}")
+        if unit is not None:
+            unit.start_soon()
 
 
 def _checked(options: argparse.Namespace) -> Opened:
@@ -105,8 +124,8 @@ def _checked(options: argparse.Namespace) -> Opened:
 def _keys(options: argparse.Namespace) -> tuple[PublicKey, ...]:
     if not options.key:
         return Layout(options.root).trusted_keys()
-    path = Path(options.key)
-    return parse_keys(read_small(path) if path.exists() else options.key)
+    given: str = options.key
+    return parse_keys(read_small(Path(given)) if is_file(given) else given)
 
 
 def _say(text: str) -> None:

@@ -100,13 +100,15 @@ def copy(path: Path, entry: Entry, target: Path, mode: int = 0o644) -> None:
     """Copies a file that is still what the entry says, or nothing. Raises BundleError, OSError."""
     part = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
+    part.unlink(missing_ok=True)  # of a copy that was cut off
     try:
-        with open(part, "wb") as out:
+        # A file of our own: what lies there may be a link, put there by who owns the folder.
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             for block in hashed(path, entry):
                 out.write(block)
+            os.fchmod(out.fileno(), mode)
             out.flush()
             os.fsync(out.fileno())
-        part.chmod(mode)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

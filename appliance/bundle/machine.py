@@ -147,9 +147,7 @@ class RealMachine:
         draft = target.with_name(".boot.new")
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(source, draft)
-        durable.remove_tree(target)
-        draft.rename(target)
-        durable.sync(target.parent)
+        durable.replace_tree(draft, target)
 
     @contextmanager
     def _workshop(self) -> Iterator[Path]:

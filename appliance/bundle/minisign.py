@@ -132,6 +132,14 @@ def read_small(path: Path) -> str:
         raise BundleError(f"{path} cannot be read: {reason}") from None
 
 
+def is_file(given: str) -> bool:
+    """Whether a key was given by its file; what is too long for a name is none."""
+    try:
+        return Path(given).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _decoded(line: str) -> bytes:
     try:
         return base64.b64decode(line, validate=True)

@@ -16,6 +16,7 @@ from appliance.bundle.minisign import (
     UNTRUSTED,
     PublicKey,
     Signature,
+    is_file,
     parse_key,
     read_small,
 )
@@ -104,21 +105,31 @@ def read_secret(path: Path) -> SecretKey:
 
 def write_pair(key: SecretKey, secret: Path) -> Path:
     """Writes the secret key, mode 0600, and the public one beside it, whose path it returns.
-    Raises BundleError where either is there already: a lost key cannot be had again."""
+    Raises BundleError where either is there already, as a lost key cannot be had again, or cannot
+    be written; then neither is left behind."""
     public = secret.with_suffix(".pub")
-    for path, text, mode in ((secret, key.text(), 0o600), (public, key.public.text(), 0o644)):
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        except OSError as error:
-            raise BundleError(f"{path} cannot be made: {error.strerror}") from None
-        with open(handle, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+    if public == secret:
+        raise BundleError(f"{public} is the public key's name: give one such as steelyard.key")
+    for path in (secret, public):
+        if os.path.lexists(path):
+            raise BundleError(f"{path} is there already, and is not replaced: give another name")
+    made: list[Path] = []
+    try:
+        for path, text, mode in ((secret, key.text(), 0o600), (public, key.public.text(), 0o644)):
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                made.append(path)
+                file.write(text.encode("ascii"))
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        for half in made:
+            half.unlink(missing_ok=True)
+        raise BundleError(
+            f"{path} cannot be made: {error.strerror}. Name a place with room where you may write"
+        ) from None
     return public
 
 
 def key_given(given: str) -> PublicKey:
     """A public key by its file or its one line. Raises BundleError."""
-    path = Path(given)
-    return parse_key(read_small(path) if path.exists() else given)
+    return parse_key(read_small(Path(given)) if is_file(given) else given)

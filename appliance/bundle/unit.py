@@ -45,6 +45,13 @@ class Unit:
             time.sleep(_LOOK_S)
         return ""
 
+    def start_soon(self) -> None:
+        """Once the start that is failing has come to its end: one more of the same unit would be
+        taken for that one, so it is left to another unit."""
+        after = f"--property=After={self._name}"
+        _run(["systemd-run", "--quiet", "--collect", "--no-block", after, "systemctl", "--no-block",
+              "start", self._name])  # fmt: skip
+
     def start_first(self, names: Sequence[str]) -> str:
         """Starts units one after the other; the first fault, or empty."""
         for name in names:
@@ -59,10 +66,15 @@ class Unit:
 
     @staticmethod
     def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["systemctl", *arguments]
-        try:
-            return subprocess.run(
-                command, capture_output=True, text=True, timeout=_START_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 124, "", "systemctl did not answer")
+        return _run(["systemctl", *arguments])
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_START_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"{command[0]} did not answer")
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: {error.strerror}")

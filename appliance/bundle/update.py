@@ -26,6 +26,10 @@ TRIES = 3
 CUT_OFF = "it was cut off before the switch"
 
 
+class AtWork(BundleError):
+    """Another process updates this machine."""
+
+
 class Updater:
     """One at a time on a machine."""
 
@@ -221,6 +225,21 @@ class Updater:
             return record
         return self._end(record, "done")
 
+    def after_refusal(self) -> Record | None:
+        """When the box has ended because it cannot use its configuration: systemd does not start it
+        again, so a slot on trial goes back at once. None where nothing was to be done: there is no
+        trial, or the update is at work and sees it for itself."""
+        try:
+            with self._alone():
+                record = records.read(self._layout.record)
+                if record is None or record.phase != "trial":
+                    return None
+                if self._layout.in_use() != record.new:
+                    return None
+                return self._return(record, "it cannot use the configuration", boot=True)
+        except AtWork:
+            return None
+
     @staticmethod
     def _require_end(record: Record | None) -> None:
         if record is not None and record.phase == "trial":
@@ -243,10 +262,12 @@ class Updater:
         records.write(self._layout.record, record)
 
     def _end(self, record: Record, phase: str) -> Record:
+        before = records.read(self._layout.record)
         record = replace(record, phase=phase)
         self._write(record)
         reached(phase)
-        if phase in ("done", "returned"):
+        # The guard has noted it already where it was there first, as it is when systemd starts it.
+        if phase in ("done", "returned") and (before is None or before.phase != phase):
             self._machine.note(record)
         return record
 
@@ -263,7 +284,7 @@ class Updater:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise BundleError("another update is at work: wait for its end") from None
+                raise AtWork("another update is at work: wait for its end") from None
             yield
         finally:
             os.close(lock)

@@ -1,7 +1,6 @@
 """The thread that keeps the box announced. Nothing of the box waits for it or fails with it."""
 
 import contextlib
-import ipaddress
 import logging
 import os
 import random
@@ -10,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from appliance.config import WILDCARDS, Config, is_loopback
+from appliance.config import Config, is_loopback
 from appliance.discovery.errors import BadPacket
 from appliance.discovery.links import PORT, Link, Network, networks
 from appliance.discovery.service import Service, service_of
 from appliance.discovery.speaker import Speaker
 from appliance.discovery.wire import MOST_BYTES, decode
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _LOOK_S = 15.0
 """Between two looks at the machine's addresses."""
@@ -75,7 +74,7 @@ class Announcing:
         try:
             self._serve(service)
         except Exception:  # a thread's top: the box goes on unannounced
-            _log.exception("the box is no longer announced on the network, by a fault of Steelyard")
+            log.exception("the box is no longer announced on the network, by a fault of Steelyard")
         finally:
             for network in tuple(self._links):
                 self._leave(network)
@@ -101,34 +100,34 @@ class Announcing:
     def _follow(self, service: Service, now: float) -> None:
         """Networks come and go."""
         host = self._config.server.host
-        there = self._find("0.0.0.0" if host in WILDCARDS else host)
+        there = self._find(host.strip("[]"))
         for network in tuple(self._links):
             if network not in there:
                 self._leave(network)
         self._unusable &= set(there)
         if not there and not self._alone:
-            _log.warning("the box is not announced: no network has an IPv4 address of %s now", host)
+            log.warning("the box is not announced: no network has an address of %s now", host)
         self._alone = not there
         for network in there:
             if network not in self._links and network not in self._unusable:
-                self._join(network, service, now, [one.address for one in there])
+                self._join(network, service, now, [at for one in there for at in one.told])
 
     def _join(self, network: Network, service: Service, now: float, ours: list[str]) -> None:
         try:
             link = self._link(network)
         except OSError as error:
             self._unusable.add(network)
-            _log.warning(
+            log.warning(
                 "the box is not announced on the network of %s: UDP port %d cannot be used (%s)",
                 network.address,
                 PORT,
                 error.strerror,
             )
             return
-        speaker = Speaker(service, network.address, now, random.random, ours)
+        speaker = Speaker(service, network.told, now, random.random, ours)
         self._links[network] = (link, speaker)
         self._selector.register(link.socket, selectors.EVENT_READ, network)
-        _log.info("announced on the network of %s as %r", network.address, service.label)
+        log.info("announced on the network of %s as %r", network.address, service.label)
 
     def _leave(self, network: Network) -> None:
         link, speaker = self._links.pop(network)
@@ -143,24 +142,19 @@ class Announcing:
             for packet in packets:
                 link.tell(packet)
         except OSError as error:  # its address may be gone: the next look will tell
-            _log.debug("nothing could be told on %s: %s", network.address, error)
+            log.debug("nothing could be told on %s: %s", network.address, error)
 
     def _hear(self, network: Network) -> None:
         link, speaker = self._links[network]
         for _ in range(_BURST):
             try:
-                data, (host, port) = link.socket.recvfrom(MOST_BYTES + 1)
+                data, sender = link.socket.recvfrom(MOST_BYTES + 1)
             except OSError:
                 return
-            if not _near(host, network):
+            if not network.near(sender[0]):
                 continue
             with contextlib.suppress(BadPacket, OSError):
-                legacy = port != PORT
+                legacy = sender[1] != PORT
                 answer = speaker.hear(time.monotonic(), decode(data), legacy=legacy)
                 if answer is not None:
-                    link.reply(answer, (host, port))
-
-
-def _near(host: str, network: Network) -> bool:
-    """Strangers from afar get nothing: not even to send us against others."""
-    return ipaddress.IPv4Address(host) in network.reach
+                    link.reply(answer, sender)

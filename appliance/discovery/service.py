@@ -19,9 +19,8 @@ SHORT_S, LONG_S = 120, 4500
 10)."""
 _MOST_LABEL = 63
 _MACHINE_ID = Path("/etc/machine-id")
-_ONLY_A = bytes([0, 1, 0x40])
 _ONLY_TXT_AND_SRV = bytes([0, 5, 0, 0, 0x80, 0, 0x40])
-"""Which kinds there are, as NSEC says it: so that nobody waits for an IPv6 address."""
+"""Which kinds there are, as NSEC says it: so that nobody waits for what does not come."""
 
 
 def host_label(config: Config) -> str:
@@ -70,10 +69,7 @@ class Service:
         return (
             Record(instance, Kind.SRV, srv, SHORT_S, flush=True),
             Record(instance, Kind.TXT, txt or b"\0", LONG_S, flush=True),
-            *(
-                Record(host, Kind.A, ipaddress.IPv4Address(address).packed, SHORT_S, flush=True)
-                for address in addresses
-            ),
+            *(Record(host, *_packed(address), SHORT_S, flush=True) for address in addresses),
         )
 
     def shared(self) -> tuple[Record, ...]:
@@ -83,12 +79,12 @@ class Service:
             Record(_KINDS, Kind.PTR, packed(KIND), LONG_S),
         )
 
-    def nothing_else(self) -> tuple[Record, ...]:
+    def nothing_else(self, addresses: Sequence[str]) -> tuple[Record, ...]:
         """That there is no more under our names."""
         instance, host = self.instance, self.host_name
         return (
             Record(instance, Kind.NSEC, packed(instance) + _ONLY_TXT_AND_SRV, LONG_S, flush=True),
-            Record(host, Kind.NSEC, packed(host) + _ONLY_A, SHORT_S, flush=True),
+            Record(host, Kind.NSEC, packed(host) + _kinds_of(addresses), SHORT_S, flush=True),
         )
 
     def answers(
@@ -103,7 +99,8 @@ class Service:
             there = [record for record in all_records if lower(record.name) == name]
             fit = [record for record in there if question.kind in (record.kind, Kind.ANY)]
             if not fit:
-                fit = [record for record in self.nothing_else() if lower(record.name) == name]
+                rest = self.nothing_else(addresses)
+                fit = [record for record in rest if lower(record.name) == name]
             found |= dict.fromkeys(fit)
         return [record for record in found if had.get(record.identity, 0) < record.ttl / 2]
 
@@ -112,6 +109,21 @@ class Service:
         if not any(record.kind in (Kind.PTR, Kind.SRV) for record in answers):
             return ()
         return tuple(record for record in self.unique(addresses) if record not in answers)
+
+
+def _packed(address: str) -> tuple[Kind, bytes]:
+    """Kind and data of an address's record."""
+    found = ipaddress.ip_address(address)
+    return (Kind.A if found.version == 4 else Kind.AAAA), found.packed
+
+
+def _kinds_of(addresses: Sequence[str]) -> bytes:
+    """A bit for each kind of address (RFC 4034, 4.1.2)."""
+    kinds = {_packed(address)[0] for address in addresses}
+    bits = bytearray(1 + max(kinds, default=0) // 8)
+    for kind in kinds:
+        bits[kind // 8] |= 0x80 >> kind % 8
+    return bytes([0, len(bits), *bits])
 
 
 def service_of(config: Config, *, port: int, tls: bool, version: str) -> Service:

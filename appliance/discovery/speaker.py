@@ -7,7 +7,7 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from appliance.discovery.service import Service
 from appliance.discovery.wire import Kind, Message, Question, Record, encode, lower
@@ -29,16 +29,16 @@ class Speaker:
     def __init__(
         self,
         service: Service,
-        address: str,
+        addresses: Sequence[str],
         now: float,
         chance: Callable[[], float],
         ours: Collection[str],
     ) -> None:
-        """`address`: ours on this network; `ours`: all that the machine has. `chance` gives numbers
-        from 0 to 1."""
+        """`addresses`: ours on this network; `ours`: all that the machine has. `chance` gives
+        numbers from 0 to 1."""
         self.service = service
-        self.addresses = (address,)
-        self._ours = {*ours, address}
+        self.addresses = tuple(addresses)
+        self._ours = {*ours, *addresses}
         self._chance = chance
         self._said: dict[tuple[object, ...], float] = {}
         self._pending: dict[Record, None] = {}

@@ -37,6 +37,7 @@ class Terminal:
 
     def __init__(self, sockets: Path) -> None:
         self._command = ["tmux", "-S", str(sockets / "tmux"), "-f", "/dev/null"]
+        self._folder = sockets
 
     def tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -48,7 +49,9 @@ class Terminal:
     def open(self, window: str, command: list[str], **environ: str) -> None:
         """A window in which the command runs. What it showed stays after its end."""
         given = [f"{name}={value}" for name, value in environ.items()]
-        line = shlex.join(["env", *given, *command])
+        # The status goes through a file: tmux may miss a child's end and never tell how it was.
+        kept = shlex.quote(str(self._status(window)))
+        line = f"trap : INT; {shlex.join(['env', *given, *command])}; echo $? > {kept}"
         if window == "serve":
             size = ("-x", "80", "-y", "24")
             self.tmux("new-session", "-d", "-s", "hour", "-n", window, *size, "sleep 1000")
@@ -82,14 +85,14 @@ class Terminal:
 
     def ends(self, window: str) -> int:
         """With this exit status."""
-        status = "#{pane_dead}/#{pane_dead_status}"
-        self._until(window, lambda _: self._told(window, status).startswith("1/"), "its end")
-        return int(self._told(window, status).removeprefix("1/"))
+        kept = self._status(window)
+        self._until(window, lambda _: kept.exists() and kept.read_text().strip(), "its end")
+        return int(kept.read_text())
 
-    def _told(self, window: str, what: str) -> str:
-        return self.tmux("display-message", "-p", "-t", window, what).strip()
+    def _status(self, window: str) -> Path:
+        return self._folder / f"{window}.status"
 
-    def _until(self, window: str, condition: Callable[[str], bool], what: str) -> str:
+    def _until(self, window: str, condition: Callable[[str], object], what: str) -> str:
         give_up_at = time.monotonic() + PATIENCE_S
         while not condition(screen := self.screen(window)):
             assert time.monotonic() < give_up_at, f"never seen: {what}\n{screen}"

@@ -11,8 +11,9 @@ from starlette.datastructures import Headers
 
 from appliance.api.guard import Hosts
 from appliance.config import Config, ConfigError, load
-from appliance.discovery import Announcing, host_label
-from appliance.discovery.links import Link, Network, interface_names
+from appliance.discovery import Announcing, host_label, links
+from appliance.discovery.addresses import addresses6
+from appliance.discovery.links import Link, Network, interface_names, networks
 from appliance.discovery.service import KIND, service_of
 from appliance.discovery.wire import Kind, Message, Question, decode, encode
 from appliance.tls.names import wanted_names
@@ -129,6 +130,90 @@ def test_a_real_socket_of_the_group_hears_what_another_tells() -> None:
     finally:
         first.close()
         second.close()
+
+
+def test_a_real_socket_of_ipv6_joins_its_group_and_answers_or_says_that_there_is_none() -> None:
+    """The loopback interface carries no multicast of IPv6, but takes part in groups."""
+    network = Network("::1", ipaddress.IPv6Network("::1/128"), "lo", loopback_index())
+    with udp() as free:
+        port = free.getsockname()[1]
+    if not any(one.address == "::1" for one in addresses6()):
+        with pytest.raises(OSError, match=r".+"):
+            Link(network, group="ff01::4242", port=port)
+        return
+    link = Link(network, group="ff01::4242", port=port)
+    try:
+        joined = Path("/proc/net/igmp6").read_text().split()
+        assert "ff010000000000000000000000004242" in joined
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asker:
+            asker.bind(("::1", 0))
+            asker.sendto(b"who is there", ("::1", port))
+            assert select.select([link.socket], [], [], 30)[0], "nothing came"
+            _, sender = link.socket.recvfrom(100)
+            assert network.near(sender[0])
+            link.reply(b"a box", sender)
+            assert select.select([asker], [], [], 30)[0], "no answer came"
+            assert asker.recv(100) == b"a box"
+    finally:
+        link.close()
+
+
+def loopback_index() -> int:
+    return int(Path("/sys/class/net/lo/ifindex").read_text())
+
+
+TABLE = """\
+00000000000000000000000000000001 01 80 10 80       lo
+20010db8000000000000000000000007 02 40 00 01     eth0
+20010db8000000000000000000000008 02 40 00 80     eth0
+fe80000000000000000000fffe000001 02 40 20 80     eth0
+fe80000000000000000000fffe000002 03 40 20 80     eth1
+fd000000000000000000000000000009 04 40 00 40     eth2
+"""
+
+
+def test_addresses_of_ipv6_are_read_from_the_kernels_list(tmp_path: Path) -> None:
+    table = tmp_path / "if_inet6"
+    assert addresses6(table) == ()  # no IPv6 here
+    table.write_text(TABLE)
+    found = addresses6(table)
+    assert [one.address for one in found if one.usable] == [
+        "2001:db8::8", "fe80::ff:fe00:1", "fe80::ff:fe00:2",
+    ]  # fmt: skip
+    assert [one.address for one in found if one.temporary] == ["2001:db8::7"]
+    assert [(one.interface, one.index, one.prefix) for one in found][3] == ("eth0", 2, 64)
+
+
+def test_networks_are_those_where_the_box_can_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wildcard of IPv6 takes both kinds, and each interface tells all that it has."""
+    table = tmp_path / "if_inet6"
+    table.write_text(TABLE)
+    four = Network("192.0.2.7", ipaddress.IPv4Network("192.0.2.0/24"), "eth0")
+    monkeypatch.setattr(links, "_networks", lambda: [four])
+    monkeypatch.setattr(links, "_carries", lambda probe, name: name != "lo")
+    monkeypatch.setattr(links, "addresses6", lambda: addresses6(table))
+    assert networks("0.0.0.0") == (four,)
+    assert networks("192.0.2.7") == (four,)
+    assert networks("192.0.2.8") == ()
+    (alone,) = networks("fe80::ff:fe00:2")
+    assert alone.told == ("fe80::ff:fe00:2",)
+    found = networks("::")
+    assert [one.told for one in found] == [
+        ("192.0.2.7", "2001:db8::8"), ("192.0.2.7", "2001:db8::8"), ("fe80::ff:fe00:2",),
+    ]  # fmt: skip
+    assert [one.reach.version for one in found] == [4, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [("fe80::1%eth0", True), ("2001:db8::9", True), ("2001:db9::9", False), ("192.0.2.9", False),
+     ("", False)],
+)  # fmt: skip
+def test_strangers_from_afar_are_none_of_a_network(host: str, near: bool) -> None:
+    network = Network("2001:db8::8", ipaddress.IPv6Network("2001:db8::/64"), "eth0", 2)
+    assert network.near(host) is near
 
 
 def test_it_is_off_by_default_and_refused_where_nobody_could_come(tmp_path: Path) -> None:

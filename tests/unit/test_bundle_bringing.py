@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from appliance.bundle import create
 from appliance.bundle.bringing import bring
 from appliance.bundle.errors import BundleError
 from appliance.cli import steelyard
 from appliance.commands.model import model_group
+from appliance.models import Store
 
 from .bundle_box import make_bundle, opened
+from .model_parts import write_parts
 
 FILES = {"models/tiny/tiny.gguf": b"GGUF", "firmware/board-1.0.0.fw": b"image"}
 ROLES = {"models/tiny/tiny.gguf": "model", "firmware/board-1.0.0.fw": "firmware"}
@@ -42,6 +45,22 @@ def test_what_is_not_there_yet_is_brought(tmp_path: Path) -> None:
         *(str(folder / "models/tiny/tiny.gguf"), "--name", "tiny"),
     ]
     assert said == ["adds model tiny", "adds board firmware board-1.0.0.fw"]
+
+
+def test_model_in_parts_is_brought_whole(tmp_path: Path) -> None:
+    """With the command itself, and a model that can be loaded."""
+    parts = write_parts(tmp_path, count=3)
+    files = {path: f"models/mite/{path.name}" for path in create._parts(parts[0])}
+    assert list(files) == parts
+    data = {name: path.read_bytes() for path, name in files.items()}
+    folder = make_bundle(tmp_path / "b", data, roles=dict.fromkeys(data, "model"))
+    said: list[str] = []
+    bring(opened(folder), Path(sys.executable), tmp_path / "state", said.append)
+    assert said == ["adds model mite"]
+    stored = Store(tmp_path / "state").get("mite")
+    assert [file.file for file in stored.files] == [path.name for path in parts]
+    bring(opened(folder), Path(sys.executable), tmp_path / "state", said.append)
+    assert len(said) == 1
 
 
 def test_the_command_it_asks_is_there() -> None:

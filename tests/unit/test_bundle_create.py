@@ -140,10 +140,13 @@ def test_what_cannot_become_a_bundle_is_told(offline: Path, tmp_path: Path) -> N
     (tmp_path / "my model.gguf").write_bytes(b"GGUF")
     with pytest.raises(BundleError, match="cannot be a name"):
         make(tmp_path, offline, models=(tmp_path / "my model.gguf",))
-    (tmp_path / "m-00001-of-00002.gguf").write_bytes(b"GGUF")
-    with pytest.raises(BundleError, match="part of a split model"):
-        make(tmp_path, offline, models=(tmp_path / "m-00001-of-00002.gguf",))
-    (tmp_path / "m-00001-of-00002.gguf").unlink()
+    first, second = (tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2))
+    first.write_bytes(b"GGUF")
+    with pytest.raises(BundleError, match=r"m-00002-of-00002\.gguf is missing"):
+        make(tmp_path, offline, models=(first,))
+    with pytest.raises(BundleError, match="name its first one"):
+        make(tmp_path, offline, models=(second,))
+    first.unlink()
     with pytest.raises(BundleError, match="is no version"):
         make(tmp_path, offline, min_version="new")
     with pytest.raises(BundleError, match="is no checkout"):

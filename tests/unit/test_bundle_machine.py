@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from appliance.bundle import inside, placing
+from appliance.bundle import durable, inside, placing
 from appliance.bundle.errors import BundleError
 from appliance.bundle.layout import Layout, other
 from appliance.bundle.machine import RealMachine
@@ -206,8 +207,14 @@ def test_a_file_that_goes_elsewhere_is_refused(change: dict[str, Any]) -> None:
         replace(good, **change)
 
 
-def test_switching_brings_the_slots_units_and_its_guard(layout: Layout) -> None:
+@pytest.mark.parametrize("swaps", [True, False])
+def test_switching_brings_the_slots_units_and_its_guard(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    """Also on a file system that cannot swap two names."""
     machine = RealMachine(layout, None)
+    if not swaps:
+        monkeypatch.setattr(durable, "exchange", lambda one, other: False)
     for name in ("a", "b"):
         put_system(layout.slot(name), name)
         guard = layout.slot(name) / "installer/__main__.py"
@@ -217,3 +224,35 @@ def test_switching_brings_the_slots_units_and_its_guard(layout: Layout) -> None:
         assert (layout.root / "etc/systemd/system/box.service").read_text() == name
         assert (layout.boot / "__main__.py").read_text() == f"# {name}\n"
     assert {path.name for path in layout.base.iterdir()} == {"boot", "current", "slots"}
+
+
+def test_there_is_a_guard_whenever_the_power_fails(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without one, nothing would count the starts of a version on trial. A file system that cannot
+    swap two names leaves a moment without one, and then the new one all the same."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    swaps = durable.exchange(tmp_path / "one", tmp_path / "other")
+    machine = RealMachine(layout, None)
+    for name in ("a", "b"):
+        (layout.slot(name) / "installer").mkdir(parents=True)
+        (layout.slot(name) / "installer/__main__.py").write_text(name)
+    machine.place("a")
+    seen = list[tuple[str, bool]]()
+
+    def watched(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*arguments: Any, **named: Any) -> Any:
+            seen.append((f"before {name}", (layout.boot / "__main__.py").is_file()))
+            done = does(*arguments, **named)
+            seen.append((f"after {name}", (layout.boot / "__main__.py").is_file()))
+            return done
+
+        return do
+
+    for name in ("rename", "replace", "unlink", "rmdir", "fsync"):
+        monkeypatch.setattr(os, name, watched(name, getattr(os, name)))
+    machine.place("b")
+    assert len(seen) > 4
+    assert not swaps or [event for event, there in seen if not there] == []
+    assert (layout.boot / "__main__.py").read_text() == "b"

@@ -1,6 +1,9 @@
 """Signatures of bundles: our arithmetic against the standard's vectors and another library, our
 files against minisign's own program."""
 
+import argparse
+import errno
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.bundle import ed25519, minisign, signing
+from appliance.bundle import ed25519, entry, minisign, signing
 from appliance.bundle.errors import BundleError
 from appliance.bundle.minisign import PublicKey
 from appliance.bundle.signing import SecretKey
@@ -141,11 +144,38 @@ def test_keys_come_from_files_and_from_lines(tmp_path: Path) -> None:
     assert signing.key_given(str(public)) == signing.key_given(KEY.public.line()) == KEY.public
     both = f"# ours\n{KEY.public.text()}\n# the supplier's\n{STRANGER.public.line()}\n"
     assert minisign.parse_keys(both) == (KEY.public, STRANGER.public)
-    with pytest.raises(BundleError, match="cannot be made"):
+    with pytest.raises(BundleError, match=r"own.key is there already.* another name"):
         signing.write_pair(STRANGER, tmp_path / "own.key")
+    assert signing.read_secret(tmp_path / "own.key") == KEY
     for bad in ("", "RWQ", "untrusted comment: only"):
         with pytest.raises(BundleError):
             minisign.parse_keys(bad)
+
+
+@pytest.mark.parametrize("given", ["A" * 5000, "a\0b", ""])
+def test_what_is_neither_a_key_nor_a_file_is_told(given: str) -> None:
+    with pytest.raises(BundleError, match=r"public key|cannot be read"):
+        signing.key_given(given)
+    with pytest.raises(BundleError, match=r"public key|cannot be read"):
+        entry._keys(argparse.Namespace(key=given or " ", root=Path("/")))
+
+
+@pytest.mark.parametrize("name", ["own.pub", "own.key"])
+def test_half_a_pair_of_keys_is_never_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "own.pub").touch()
+    with pytest.raises(BundleError, match=r"own\.pub .*give"):
+        signing.write_pair(KEY, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.pub"]
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BundleError, match=r"No space left.*Name a place with room"):
+        signing.write_pair(KEY, tmp_path / "other.key")
+    assert [path.name for path in tmp_path.iterdir()] == ["own.pub"]
 
 
 def test_a_damaged_secret_key_is_refused() -> None:

@@ -63,3 +63,16 @@ def test_stop_and_reload_are_asked_for(asked: Path) -> None:
     assert asked.read_text().splitlines() == ["stop steelyard.service", "daemon-reload"]
     assert Unit("other.service").start_first(("a.service", "b.service")) == ""
     assert asked.read_text().splitlines()[2:] == ["start a.service", "start b.service"]
+
+
+def test_a_start_after_a_failing_one_is_left_to_another_unit(asked: Path) -> None:
+    """systemd would take it for the one that is failing."""
+    later = asked.parent / "systemd-run"
+    later.write_text(f'#!/bin/sh\necho "$*" >> "{asked}"\n')
+    later.chmod(0o755)
+    Unit().start_soon()
+    (told,) = asked.read_text().splitlines()
+    assert "--property=After=steelyard.service" in told.split()
+    assert told.endswith("systemctl --no-block start steelyard.service")
+    later.write_text("#!/no/such/interpreter\n")
+    Unit().start_soon()  # nobody hears of it, and nothing else ends

@@ -94,7 +94,7 @@ def test_names_may_be_compressed_but_never_in_a_circle() -> None:
 
 
 def plain(service: Service = SERVICE, now: float = 0.0, address: str = HERE) -> Speaker:
-    return Speaker(service, address, now, chance=lambda: 0.5, ours=[address])
+    return Speaker(service, [address], now, chance=lambda: 0.5, ours=[address])
 
 
 def until_ready(speaker: Speaker, now: float = 0.0) -> tuple[list[Message], float]:
@@ -222,7 +222,7 @@ def test_a_name_that_another_has_is_given_up_for_the_next() -> None:
 
 
 def test_its_own_words_and_other_networks_of_its_own_dispute_nothing() -> None:
-    speaker = Speaker(SERVICE, HERE, 0.0, chance=lambda: 0.5, ours=[HERE, "198.51.100.4"])
+    speaker = Speaker(SERVICE, [HERE], 0.0, chance=lambda: 0.5, ours=[HERE, "198.51.100.4"])
     said, now = until_ready(speaker)
     for message in said:
         speaker.hear(now, message)
@@ -241,8 +241,8 @@ def test_two_of_one_name_that_start_together_end_with_two_names(seed: int) -> No
     chance = random.Random(seed)
     other = dataclasses.replace(SERVICE, host="steelyard-ffffffff")
     pair = [
-        Speaker(SERVICE, HERE, 0.0, chance.random, [HERE]),
-        Speaker(other, "192.0.2.9", 0.0, chance.random, ["192.0.2.9"]),
+        Speaker(SERVICE, [HERE], 0.0, chance.random, [HERE]),
+        Speaker(other, ["192.0.2.9"], 0.0, chance.random, ["192.0.2.9"]),
     ]
     for _ in range(500):
         waking = [speaker for speaker in pair if speaker.wake_at is not None]
@@ -265,6 +265,22 @@ def test_the_end_is_told() -> None:
     found = decode(packet)
     assert {record.ttl for record in found.answers} == {0}
     assert {record.kind for record in found.answers} == {Kind.PTR, Kind.SRV, Kind.TXT, Kind.A}
+
+
+def test_both_kinds_of_address_are_told_and_what_there_is_not() -> None:
+    both, six = [HERE, "2001:db8::7"], ["fe80::7"]
+    for addresses, kinds, bits in (
+        ([HERE], {Kind.A}, bytes([0, 1, 0x40])),
+        (six, {Kind.AAAA}, bytes([0, 4, 0, 0, 0, 0x08])),
+        (both, {Kind.A, Kind.AAAA}, bytes([0, 4, 0x40, 0, 0, 0x08])),
+    ):
+        told = SERVICE.unique(addresses)
+        assert {one.kind for one in told} == kinds | {Kind.SRV, Kind.TXT}
+        assert decode(encode(Message(response=True, answers=told))).answers == told
+        (nsec,) = (one for one in SERVICE.nothing_else(addresses) if one.name == SERVICE.host_name)
+        assert nsec.data == packed(SERVICE.host_name) + bits
+    (record,) = (one for one in SERVICE.unique(six) if one.kind == Kind.AAAA)
+    assert record.data == ipaddress.ip_address("fe80::7").packed
 
 
 def test_a_long_name_is_made_short_without_breaking_a_letter() -> None:

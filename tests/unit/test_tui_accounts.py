@@ -1,97 +1,28 @@
 """Screen 4: keys and tenants, what they may, use and cost, and what may be done to them."""
 
-from dataclasses import replace as changed
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.console_draws import anything, count, views
+from tests.unit.accounts_screen_parts import (
+    TENANT_LIST,
+    costs,
+    key,
+    keys,
+    made,
+    press,
+    tenants,
+    typed,
+)
+from tests.unit.console_draws import views
 from tests.unit.console_views import view
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
-from tui.screen import Ask, Call, Choose, Copy, Query, Show, Tell
+from tui.screen import Ask, Call, Show
 from tui.screens.accounts import COST, KEYS, TENANTS, Accounts
 from tui.view import View
-
-
-def key(id: str, name: str, **given: Any) -> dict[str, Any]:
-    told = {
-        "id": id,
-        "name": name,
-        "tenant": "sales",
-        "scopes": ["infer"],
-        "state": "valid",
-        "created": "2025-11-01T10:00:00Z",
-        "created_by": "alice",
-        "created_from": "10.0.4.12",
-        "expires": "2026-02-28",
-        "rotated": None,
-        "grace_until": None,
-        "revoked": None,
-        "limits": {"requests_per_min": None},
-        "used": {"requests_per_min": 0, "cost_per_month": "0.00"},
-    }
-    return told | given
-
-
-CRM = key(
-    "k_7Q2M",
-    "crm-bot",
-    limits={"requests_per_min": 60, "tokens_per_min": 20000, "tokens_per_day": 100_000},
-    used={"requests_per_min": 44, "tokens_per_day": 61_000, "cost_per_month": "12.40"},
-)
-NIGHTLY = key(
-    "k_1",
-    "nightly",
-    tenant="ops",
-    expires="2025-12-09",
-    limits={"requests_per_min": 10, "tokens_per_min": 4000, "priority": "flex"},
-    used={"requests_per_min": 2, "tokens_per_min": 2600, "cost_per_month": "2.75"},
-)
-OLD = key("k_2", "old-app", state="expired", expires="2025-11-01")
-GONE = key("k_3", "gone", state="revoked", revoked="2025-11-20T10:00:00Z")
-ALICE = key("k_A1", "alice", tenant="ops", scopes=["admin"], rotated="2025-11-28T09:00:00Z")
-TENANT_LIST = [
-    {"name": "ops", "limits": {"cost_per_month": "10.00"}, "used": {"cost_per_month": "2.75"}},
-    {"name": "sales", "limits": {"cost_per_month": "30.00"}, "used": {"cost_per_month": "12.40"}},
-]
-
-
-def costs(**nano: int) -> dict[str, Any]:
-    def line(id: str, total: int) -> dict[str, Any]:
-        parts = {"prefill": 80_000_000, "decode": 190_000_000, "cached": 10_000_000}
-        return {"group": {"key": id}, "standard": {**parts, "idle": 20_000_000, "total": total}}
-
-    rows = [line(id, total) for id, total in nano.items()]
-    return {"currency": "USD", "rows": rows, "total": line("", 15_150_000_000)}
-
-
-def made(*keys: dict[str, Any]) -> Accounts:
-    """The screen after the box has told of these keys."""
-    screen = Accounts()
-    told = keys or (GONE, CRM, NIGHTLY, OLD, ALICE)
-    screen.receive(KEYS, {"keys": list(told)}, None)
-    screen.receive(TENANTS, {"tenants": TENANT_LIST}, None)
-    screen.receive(COST, costs(k_7Q2M=300_000_000), None)
-    screen.body(view())
-    return screen
-
-
-def press(screen: Accounts, *keys: str, seen: View | None = None) -> Any:
-    """The effect of the last key."""
-    effect = None
-    for one in keys:
-        screen.body(seen or view())
-        effect = screen.press(one, seen or view())
-    return effect
-
-
-def typed(screen: Accounts, text: str) -> None:
-    for sign in text:
-        screen.press(sign, view())
-
 
 # -- looks -----------------------------------------------------------------------------------------
 
@@ -126,40 +57,6 @@ def test_thirty_days_stand_beside_the_table_where_there_is_room() -> None:
     ]
     screen.receive(query, {"rows": rows}, None)
     agree("accounts-wide-en", printed(screen, seen))
-
-
-names = anything
-limits = st.fixed_dictionaries(
-    {},
-    optional={
-        "requests_per_min": st.none() | count,
-        "tokens_per_min": st.none() | count,
-        "tokens_per_day": st.none() | count,
-        "cost_per_month": st.none() | anything,
-        "priority": st.none() | anything,
-    },
-)
-used = st.fixed_dictionaries(
-    {},
-    optional={"tokens_per_min": count, "tokens_per_day": count, "cost_per_month": anything},
-)
-keys = st.builds(
-    key,
-    id=anything,
-    name=names,
-    tenant=names,
-    scopes=st.lists(anything, max_size=3),
-    state=anything | st.sampled_from(["valid", "expired", "revoked"]),
-    created=anything,
-    created_by=anything,
-    created_from=anything,
-    expires=st.none() | anything | st.dates().map(str),
-    grace_until=st.none() | anything,
-    revoked=st.none() | anything,
-    limits=limits,
-    used=used,
-)
-tenants = st.fixed_dictionaries({"name": names, "limits": limits, "used": used})
 
 
 @given(
@@ -338,129 +235,3 @@ def test_pasted_text_goes_into_the_field() -> None:
     screen.paste("wiki\n", view())
     assert screen.form is not None
     assert screen.form.texts["name"] == "wiki"
-
-
-# -- limits ----------------------------------------------------------------------------------------
-
-
-def test_limits_start_as_they_are_and_are_set_whole() -> None:
-    screen = made()
-    press(screen, "E")
-    assert screen.form is not None
-    assert screen.form.texts["requests_per_min"] == "60"
-    press(screen, "tab", "ctrl+u")
-    typed(screen, "5000")
-    press(screen, "tab", "ctrl+u", "tab")
-    typed(screen, "12.50")
-    ask = press(screen, "enter")
-    assert ask.lines[0] == "60 req/min, 5000 tok/min, 12.50 a month"
-    assert ask.effect.path == "/admin/keys/k_7Q2M/limits"
-    assert ask.effect.body == {
-        "requests_per_min": 60,
-        "tokens_per_min": 5000,
-        "cost_per_month": "12.50",
-    }
-
-
-@pytest.mark.parametrize(
-    ("field", "text", "why"),
-    [
-        (0, "0", "a whole number from 1"),
-        (0, "-4", "a whole number from 1"),
-        (3, "free", "an amount such as"),
-        (3, "0.00", "an amount such as"),
-        (5, "gold", "priority, default, flex, or empty"),
-    ],
-)
-def test_limits_that_cannot_be_are_told(field: int, text: str, why: str) -> None:
-    screen = made()
-    press(screen, "E", *["tab"] * field, "ctrl+u")
-    typed(screen, text)
-    assert press(screen, "enter") is None
-    assert why in printed(screen, view())
-
-
-def test_limits_of_a_tenant_go_to_the_tenants() -> None:
-    screen = made()
-    press(screen, "tab", "down", "E")
-    ask = press(screen, "enter")
-    assert ask.effect.path == "/admin/tenants"
-    assert ask.effect.body == {"name": "sales", "limits": {"cost_per_month": "30.00"}}
-
-
-def test_a_new_tenant_is_a_name_with_limits() -> None:
-    screen = made()
-    press(screen, "tab", "N")
-    typed(screen, "lab")
-    press(screen, "tab")
-    typed(screen, "7")
-    ask = press(screen, "enter")
-    assert ask.effect.body == {"name": "lab", "limits": {"requests_per_min": 7}}
-
-
-def test_throttling_keeps_the_other_limits() -> None:
-    choose = press(made(), "T")
-    assert isinstance(choose, Choose)
-    ask = choose.then(choose.options[choose.chosen][0])
-    assert isinstance(ask, Ask)
-    assert isinstance(ask.effect, Call)
-    assert ask.effect.body is not None
-    assert ask.effect.body["tokens_per_min"] == 4250
-    assert ask.effect.body["tokens_per_day"] == 100_000
-
-
-# -- rotating and revoking -------------------------------------------------------------------------
-
-
-def test_rotating_asks_and_says_that_the_old_secret_stops() -> None:
-    ask = press(made(), "O")
-    assert isinstance(ask, Ask)
-    assert "The old secret stops at once" in ask.lines[0]
-    assert ask.effect == Call(
-        "POST", "/admin/keys/k_7Q2M/rotate", {}, done="crm-bot has a new secret"
-    )
-
-
-def test_revoking_asks_and_names_whom_it_hits() -> None:
-    ask = press(made(), "X")
-    assert ask.typed is None
-    assert "tenant sales, scopes infer, 8500 tok/min now" in ask.lines
-    assert (ask.effect.method, ask.effect.path) == ("DELETE", "/admin/keys/k_7Q2M")
-
-
-def test_the_name_of_the_last_admin_key_must_be_typed() -> None:
-    screen = made()
-    press(screen, "down", "down", "down")
-    ask = press(screen, "X")
-    assert ask.typed == "alice"
-    assert ask.effect.path == "/admin/keys/k_A1?force=1"
-    assert any("last valid admin key" in line for line in ask.lines)
-    with_other = made(CRM, ALICE, key("k_A2", "bob", scopes=["admin"]))
-    press(with_other, "down")
-    assert press(with_other, "X").typed is None
-
-
-@pytest.mark.parametrize("pressed", ["O", "X", "T", "E"])
-def test_nothing_can_be_done_to_a_revoked_key(pressed: str) -> None:
-    screen = made(GONE)
-    assert press(screen, pressed) == Tell("gone is REVOKED: make another with N.")
-
-
-@pytest.mark.parametrize("pressed", ["O", "X", "T", "E", "c"])
-def test_without_keys_there_is_nothing_to_act_on(pressed: str) -> None:
-    assert press(Accounts(), pressed) == Tell("No key is selected.")
-
-
-def test_copying_takes_the_id() -> None:
-    assert press(made(), "c") == Copy("k_7Q2M")
-
-
-def test_names_of_others_stay_text_in_dialogs() -> None:
-    ask = press(made(key("k_9", "a\x1b]0;x\x07")), "O")
-    assert ask.title == "New secret for a\\x1b]0;x\\x07?"
-
-
-def test_nothing_but_reading_happens_by_looking() -> None:
-    seen = changed(view(), width=140)
-    assert all(isinstance(query, Query) for query in made().wants(seen))
-    assert made().wants(view()) == (KEYS, TENANTS, COST)

@@ -12,10 +12,10 @@ import pytest
 from msgspec import structs
 
 from tests.unit.api_box import chat
+from tests.unit.audit_parts import Desk
 from tests.unit.console_views import LIVE
 from tests.unit.console_views import view as seen
 from tests.unit.screen_checks import exact, printed
-from tests.unit.test_api_audit import Desk
 from tui.screen import Ask, Call, Effect, Query, Screen, Show, Tell
 from tui.screens.accounts import Accounts
 from tui.screens.audit import Audit

@@ -9,139 +9,30 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from appliance.frames import Chain
+from tests.unit.audit_screen_parts import (
+    ACTED,
+    BOTH,
+    CHAIN,
+    RUNNING,
+    action,
+    actions,
+    conflict,
+    conflicts,
+    fault,
+    faults,
+    line_of,
+    normal,
+    seen,
+    told,
+    verdict,
+)
 from tests.unit.console_draws import anything, count, maybe_count, views
-from tests.unit.console_views import AT_MS, LIVE, STATE, view
+from tests.unit.console_views import STATE
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
-from tui.screen import Ask, Call, Copy, Query, Show, Tell
-from tui.screens.audit import ACTIONS, CONFLICTS, KEYS, VERIFY, Audit
+from tui.screen import Copy, Query, Show, Tell
+from tui.screens.audit import ACTIONS, CONFLICTS, VERIFY, Audit
 from tui.view import View
-
-WALL_NS = AT_MS * 1_000_000
-HOUR_NS = 3600 * 10**9
-CHAIN = Chain(
-    rows=48213,
-    seals=12,
-    head="9f3a" + "0" * 58 + "c1",
-    ok=True,
-    age_ms=20,
-    tok_ledger=1_840_112,
-    tok_engine=1_840_112,
-    tok_sent=1_840_112,
-    export_ms=AT_MS - 2 * 86_400_000,
-    signer="k_1",
-)
-
-
-def seen(
-    kind: str = "normal", *, chain: Chain | None = CHAIN, running: int = 0, **given: Any
-) -> View:
-    state = None if chain is None else replace(STATE, chain=chain)
-    return changed(view(kind, **given), state=state, live=replace(LIVE, running=running))
-
-
-def conflict(seq: int, name: str, **given: Any) -> dict[str, Any]:
-    told = {
-        "seq": seq,
-        "kind": "conflict",
-        "wall_ns": WALL_NS - HOUR_NS,
-        "number": 7,
-        "id": f"chatcmpl-{name}",
-        "trace_id": "ab" * 16,
-        "key_id": "k_1",
-        "choice": 0,
-        "claimed": "a1" * 32,
-        "digest": "b2" * 32,
-        "first_difference": 212,
-    }
-    return told | given
-
-
-def action(seq: int, what: str = "key.rotate", **given: Any) -> dict[str, Any]:
-    told = {
-        "seq": seq,
-        "hash": "c3" * 32,
-        "wall_ns": WALL_NS,
-        "action": what,
-        "target": "wiki",
-        "key_id": "k_A1",
-        "key_name": "alice",
-        "operator": "alice",
-        "host": "10.0.4.12",
-        "detail": {"reason": "leaked \x1b[31m", "minutes": 5},
-    }
-    return told | given
-
-
-def replayed(name: str, result: str = "differs", **given: Any) -> dict[str, Any]:
-    """The answer to GET /v1/audit/{id}."""
-    facts = {"reasons": ["up to 4 sequences shared a step with it"]}
-    entry = {"seq": 48002, "kind": "replay", "choice": 0, "result": result, "facts": facts}
-    record = {
-        "request": {"id": f"chatcmpl-{name}"},
-        "audits": [entry | {"positions": 388, "differing": 2, "report": None}],
-        "replays_pending": [],
-    }
-    return {"requests": [record | given], "head": {}}
-
-
-def fault(seq: int | None = 4711, **given: Any) -> dict[str, Any]:
-    told = {
-        "what": "content",
-        "detail": "its body is not what was hashed",
-        "seq": seq,
-        "last_seq": None,
-        "segment": None,
-        "entry": "request chatcmpl-8f2c",
-        "stored": "9f" * 32,
-        "computed": "aa" * 32,
-    }
-    return told | given
-
-
-def verdict(*faults: dict[str, Any]) -> dict[str, Any]:
-    told = {"rows": 48213, "requests": 900, "seals": 12, "seconds": 0.8}
-    return {
-        "state": "faults" if faults else "intact",
-        "ended_ms": AT_MS,
-        "done": 48213,
-        "total": 48213,
-        "verdict": told | {"faults": list(faults), "fault_count": len(faults)},
-    }
-
-
-RUNNING = {"state": "running", "done": 39_052, "total": 48_213, "rate": 61_000.0, "eta_ms": 150}
-
-
-def told(
-    *conflicts: dict[str, Any],
-    actions: tuple[dict[str, Any], ...] = (),
-    verify: dict[str, Any] | None = None,
-) -> Audit:
-    """The screen after the box has told of these."""
-    screen = Audit()
-    screen.receive(CONFLICTS, {"conflicts": list(conflicts), "before": None}, None)
-    screen.receive(ACTIONS, {"actions": list(actions), "next": None}, None)
-    screen.receive(KEYS, {"keys": [{"id": "k_1", "name": "crm-bot"}]}, None)
-    screen.receive(Query(VERIFY), verify or {"state": "none"}, None)
-    return screen
-
-
-BOTH = (
-    conflict(48001, "8e9012"),
-    conflict(47001, "7c1113", wall_ns=WALL_NS - 30 * HOUR_NS, key_id="k_9", first_difference=None),
-)
-ACTED = (
-    action(48190),
-    action(48100, "tls.make", target="", key_id="", key_name="", operator="", host="", detail={}),
-)
-
-
-def normal() -> Audit:
-    screen = told(*BOTH, actions=ACTED, verify=RUNNING)
-    screen.receive(Query("/v1/audit/chatcmpl-7c1113", 0), replayed("7c1113"), None)
-    return screen
-
 
 # -- looks -----------------------------------------------------------------------------------------
 
@@ -180,38 +71,6 @@ chains = st.builds(
     signer=anything,
     ok=st.booleans(),
 )
-walls = st.integers(-(2**63), 2**63)
-conflicts = st.builds(
-    conflict,
-    seq=count,
-    name=anything,
-    wall_ns=walls,
-    key_id=anything,
-    claimed=anything,
-    digest=anything,
-    first_difference=maybe_count,
-)
-details = st.dictionaries(anything, anything | count | st.none(), max_size=3)
-actions = st.builds(
-    action,
-    seq=count,
-    what=anything,
-    wall_ns=walls,
-    target=anything,
-    key_name=anything,
-    operator=anything,
-    host=anything,
-    detail=details,
-)
-faults = st.builds(
-    fault,
-    seq=maybe_count,
-    last_seq=maybe_count,
-    segment=maybe_count,
-    what=anything,
-    detail=anything,
-    stored=anything,
-)
 verifications = (
     st.just(RUNNING)
     | st.builds(verdict)
@@ -247,11 +106,6 @@ def test_every_line_has_the_width_asked_for(
 # -- chain, tokens, export -------------------------------------------------------------------------
 
 
-def line_of(screen: Audit, label: str, shown: View) -> str:
-    rows = printed(screen, shown).splitlines()
-    return next(row.removeprefix(label).strip() for row in rows if row.startswith(label))
-
-
 def test_the_chain_tells_how_it_stands() -> None:
     text = line_of(Audit(), "chain", seen())
     assert text == "ok  48213 rows, 12 seals, head 9f3a..c1, 20 ms ago"
@@ -285,133 +139,6 @@ def test_the_last_export_has_an_age() -> None:
     none = replace(CHAIN, export_ms=None)
     text = line_of(Audit(), "export", seen(chain=none))
     assert text == "- none yet: steelyard audit export DIRECTORY"
-
-
-# -- verification ----------------------------------------------------------------------------------
-
-
-def test_the_chain_is_verified_by_one_key_without_a_dialog() -> None:
-    call = told().press("v", seen())
-    assert call == Call("POST", "/admin/audit/ledger/verify", done="verification started")
-
-
-def test_a_verification_that_runs_shows_how_far_it_is_and_is_not_started_twice() -> None:
-    screen = told(verify=RUNNING)
-    assert line_of(screen, "verify", seen()) == "[###########...] 81 %  61000 rows/s, 150 ms left"
-    assert screen.press("v", seen()) == Tell("it runs already: 81 %")
-    assert Query(VERIFY, 1.0) in screen.wants(seen())
-    assert Query(VERIFY, 5.0) in told().wants(seen())
-
-
-def test_a_verification_tells_what_it_found() -> None:
-    intact = line_of(told(verify=verdict()), "verify", seen())
-    assert intact == "ok  48213 rows, 900 requests, 12 seals, 10:53:20, 800 ms"
-    broken = line_of(told(verify=verdict(fault())), "verify", seen())
-    assert broken == "FAULTS: 1 in 48213 rows, 10:53:20"
-    failed = told(verify={"state": "failed", "problem": "no file \x07"})
-    assert line_of(failed, "verify", seen()) == "not verified: no file \\x07"
-    assert line_of(told(), "verify", seen()).startswith("- not verified since")
-
-
-def test_faults_that_were_just_found_get_the_focus_with_row_and_hashes() -> None:
-    screen = told(*BOTH, verify=RUNNING)
-    screen.receive(Query(VERIFY), verdict(fault(), fault(4712)), None)
-    assert screen.table is screen.faults
-    shown = screen.press("enter", seen())
-    assert isinstance(shown, Show)
-    assert shown.title == "row 4711: content: its body is not what was hashed"
-    assert shown.lines[1:] == ("  stored    " + "9f" * 32, "  computed  " + "aa" * 32)
-    assert "row 4711" in printed(screen, seen())
-    screen.receive(Query(VERIFY), verdict(), None)
-    assert screen.table is screen.conflicts
-
-
-def test_the_answer_to_starting_is_taken_at_once() -> None:
-    screen = told()
-    call = screen.press("v", seen())
-    assert isinstance(call, Call)
-    assert screen.answered(call, RUNNING) is None
-    assert "81 %" in printed(screen, seen())
-
-
-# -- conflicts and replays -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("result", "text"),
-    [
-        ("identical", "replay: the very tokens of the ledger"),
-        ("differs", "replay: 2 of 388 differ"),
-        ("inconclusive", "replay: nothing contradicts the ledger"),
-        ("failed", "replay failed; N tries again"),
-        ("new\x1b", "new\\x1b"),
-    ],
-)
-def test_what_came_of_a_conflict_is_told(result: str, text: str) -> None:
-    screen = told(*BOTH)
-    query = Query("/v1/audit/chatcmpl-8e9012", 0)
-    assert query in screen.wants(seen())
-    screen.receive(query, replayed("8e9012", result), None)
-    assert f"crm-bot      {text}" in printed(screen, seen())
-    assert query not in screen.wants(seen())
-
-
-def test_a_replay_under_way_is_told() -> None:
-    screen = told(*BOTH)
-    query = Query("/v1/audit/chatcmpl-8e9012", 5.0)
-    screen.receive(query, replayed("8e9012", audits=[], replays_pending=[0]), None)
-    assert "replay runs or waits" in printed(screen, seen())
-
-
-def test_a_replay_asks_first_and_its_report_is_shown() -> None:
-    screen = told(*BOTH)
-    ask = screen.press("N", seen())
-    assert isinstance(ask, Ask)
-    assert isinstance(ask.effect, Call)
-    assert ask.effect.path == "/admin/audit/chatcmpl-8e9012/replay"
-    assert ask.effect.body == {"id": "chatcmpl-8e9012", "choice": 0}
-    report = {
-        "id": "chatcmpl-8e9012",
-        "result": "differs",
-        "differing": 2,
-        "positions": 388,
-        "facts": {"reasons": ["it was preempted 3 times"]},
-    }
-    said = {"replay": "differs", "said": "a replay was differs", "report": report}
-    shown = screen.answered(ask.effect, said)
-    assert isinstance(shown, Show)
-    assert shown.lines == (
-        "a replay was differs",
-        "replay: 2 of 388 differ",
-        "what may explain it:",
-        "- it was preempted 3 times",
-    )
-
-
-def test_a_replay_that_goes_on_without_us_says_so() -> None:
-    screen = told(*BOTH)
-    ask = screen.press("N", seen())
-    assert isinstance(ask, Ask)
-    assert isinstance(ask.effect, Call)
-    pending = {"id": "chatcmpl-8e9012", "replay": "pending", "said": "it waits", "report": None}
-    shown = screen.answered(ask.effect, pending)
-    assert shown == Show("Replay of chatcmpl-8e9012", ("it waits",))
-
-
-def test_a_conflict_is_told_with_both_digests() -> None:
-    shown = told(*BOTH).press("enter", seen())
-    assert isinstance(shown, Show)
-    assert shown.title == "chatcmpl-8e9012"
-    assert f"client  {'a1' * 32}" in shown.lines
-    assert f"ledger  {'b2' * 32}" in shown.lines
-    assert "first difference at token 212" in shown.lines
-
-
-def test_without_a_conflict_there_is_nothing_to_replay() -> None:
-    assert told().press("N", seen()) == Tell("No request is selected: Tab goes to the conflicts.")
-    on_actions = told(*BOTH, actions=ACTED)
-    on_actions.press("tab", seen())
-    assert isinstance(on_actions.press("N", seen()), Tell)
 
 
 # -- operators' actions ----------------------------------------------------------------------------

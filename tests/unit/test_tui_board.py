@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from appliance.frames import Board as Told
-from appliance.frames import FirmwareSlot, FirmwareUpdate, Output
+from appliance.frames import BoardEvent, BoardLink, FirmwareSlot, FirmwareUpdate, Output, Sensor
 from tests.unit.console_shop import Shop, open_shop
 from tests.unit.console_views import STATE, view
 from tests.unit.screen_checks import printed
@@ -161,3 +161,88 @@ async def test_keys_on_the_console_end_in_a_call_after_the_question(tmp_path: Pa
         await keys(it, "U", "enter", *"1.2.0", "enter")
         await it.until(lambda: it.link.acted)
         assert it.link.acted == [("POST", "/admin/board/update", {"name": "new.fw"})]
+
+
+# -- sensors -------------------------------------------------------------------------------------
+
+
+def with_sensors(*sensors: Sensor, **given: Any) -> View:
+    return changed(view(**given), state=replace(STATE, sensors=sensors))
+
+
+def volts(at: int, **given: Any) -> Sensor:
+    told = {"name": f"rail {at}", "unit": "V", "source": "board", "quality": "ok", "value": 12.0}
+    return Sensor(**(told | given))
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({}, "ok"),
+        ({"drift": "sparse"}, "sparse"),
+        ({"drift": "holdover"}, "holdover"),
+        ({"quality": "stale", "drift": "ok"}, "stale"),
+        ({"quality": "unknown", "value": None}, "unknown"),
+    ],
+)
+def test_quality_is_the_worse_of_the_reading_and_its_references(
+    given: dict[str, Any], word: str
+) -> None:
+    row = next(
+        row
+        for row in printed(Board(), with_sensors(volts(1, **given))).splitlines()
+        if "rail 1" in row
+    )
+    assert f" {word} " in f"{row} "
+    assert ("12 V" in row) == (word not in ("stale", "unknown")), "what is not known is no number"
+
+
+def test_residuals_are_drawn_around_their_zero() -> None:
+    resid = (*[0.2] * 32, *[-0.2] * 32)
+    for width, size in ((80, 11), (140, 32)):
+        shown = with_sensors(volts(1, resid=resid), width=width, height=24, ascii=True)
+        text = printed(Board(), shown)
+        row = next(row for row in text.splitlines() if "rail 1" in row)
+        curve = row.split("board")[1].strip()
+        assert len(curve) == size
+        assert curve.startswith("####")
+        assert curve.endswith("....")
+
+
+def test_sensor_at_the_cursor_tells_why_it_is_unknown_or_what_was_taken_off() -> None:
+    screen = Board()
+    shown = with_sensors(
+        volts(1, off=0.01, sigma=0.004), volts(2, quality="unknown", why="no pulse: check its plug")
+    )
+    assert "rail 1  0.010 V taken off  sigma 0.0040 V" in printed(screen, shown)
+    screen.press("down", shown)
+    assert "rail 2: no pulse: check its plug" in printed(screen, shown)
+
+
+def test_many_sensors_are_walked_and_filtered() -> None:
+    screen, shown = Board(), with_sensors(*(volts(at) for at in range(32)))
+    assert "rail 31" not in printed(screen, shown)
+    screen.press("end", shown)
+    assert ">rail 31" in printed(screen, shown)
+    screen.find("31")
+    text = printed(screen, shown)
+    assert ">rail 31" in text
+    assert "rail 30" not in text
+    screen.find("nothing of the kind")
+    assert "None matches. Esc clears the filter." in printed(screen, shown)
+    screen.press("escape", shown)
+    assert "rail 30" in printed(screen, shown)
+
+
+def test_sensors_keep_their_place_when_the_board_has_much_to_tell() -> None:
+    events = tuple(BoardEvent(at_ms=1000 + at, code="boot", argument=0) for at in range(8))
+    board = Told(
+        state="armed", firmware="1.1.0", outputs=OUTPUTS, timeout_ms=30_000, events=events,
+        link=BoardLink(samples=1, lost=0, bad=0, retries=0, resets=0, power_cycles=0),
+    )  # fmt: skip
+    state = replace(STATE, board=board, sensors=tuple(volts(at) for at in range(32)))
+    text = printed(Board(), changed(view(), state=state))
+    assert sum("rail" in row for row in text.splitlines()) >= 3
+    assert text.count("the board booted") == 1
+    large = printed(Board(), changed(view(width=140, height=45), state=state))
+    assert large.count("the board booted") > 1

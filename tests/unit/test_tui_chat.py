@@ -10,80 +10,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from appliance.ledger.verify import token_digest
-from tests.unit.console_box import Reply, console_box
-from tests.unit.console_views import STATE, view
+from tests.unit.chat_screen_parts import KEYS, TEXTS, answered, come, delta, seen, sent, typed
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
-from tui.cells import foreign
 from tui.conversation import Exchange, digest, inert, row_of
-from tui.field import Field
-from tui.lines import text_of, width_of
-from tui.link import Link
-from tui.screen import Copy, Query, Save, Stop, Stream, Tell
+from tui.lines import text_of
+from tui.screen import Query, Stream, Tell
 from tui.screens.chat import WHOAMI, Chat
-from tui.trust import Trust
 from tui.view import View
 
-SETTINGS = {"sampling.temperature": "0.8", "limits.max_tokens_default": "0"}
 EVIL = "\x1b[31mred\x07 \u202egnp.exe [bold]x[/bold] 称重"
-texts = st.text(st.characters(blacklist_categories=()), max_size=80)
-NAMED = (
-    *("enter", "escape", "up", "down", "left", "right", "home", "end", "backspace", "delete"),
-    *("tab", "shift+tab", "ctrl+j", "ctrl+w", "ctrl+u", "ctrl+k", "ctrl+left", "ctrl+right"),
-    *("pageup", "pagedown", "E", "X", "N", "c", "w", "g", "space", "f5"),
-)
-keys = st.one_of(st.characters(blacklist_categories=()), st.sampled_from(NAMED))
-
-
-def seen(kind: str = "normal", **given: Any) -> View:
-    return changed(view(kind, **given), state=replace(STATE, settings=SETTINGS))
-
-
-def typed(screen: Chat, text: str) -> None:
-    for sign in text:
-        screen.press("ctrl+j" if sign == "\n" else sign, seen())
-
-
-def sent(screen: Chat, text: str) -> Stream:
-    """What a prompt becomes."""
-    screen.press("enter", seen())
-    typed(screen, text)
-    effect = screen.press("enter", seen())
-    assert isinstance(effect, Stream)
-    return effect
-
-
-def come(screen: Chat, **event: Any) -> None:
-    screen.streamed(json.dumps(event), None)
-
-
-def delta(screen: Chat, text: str, *ids: int) -> None:
-    come(screen, id="chatcmpl-1", choices=[{"delta": {"content": text}, "token_ids": list(ids)}])
-
-
-def answered(screen: Chat, text: str = "It weighs.") -> None:
-    """A whole answer, as the box streams it."""
-    prompt, answer = [11, 12, 13], [21, 22]
-    come(
-        screen, id="chatcmpl-1", choices=[{"delta": {"role": "assistant"}}], prompt_token_ids=prompt
-    )
-    delta(screen, text, *answer)
-    timings = {"queue_ms": 80.0, "prompt_ms": 100.0, "predicted_ms": 50.0, "prompt_n": 2}
-    end = {"X-Token-Diff-SHA256": digest(prompt, answer)}
-    come(screen, choices=[{"delta": {}, "finish_reason": "stop"}], timings=timings, **end)
-    details = {"cached_tokens": 1}
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": details}
-    come(screen, choices=[], usage=usage, **end)
-    screen.streamed(None, None)
 
 
 # -- drawing -------------------------------------------------------------------------------------
 
 
 @given(
-    texts,
-    st.lists(st.tuples(texts, texts, st.sampled_from((None, "why", EVIL))), max_size=4),
-    st.lists(keys, max_size=30),
+    TEXTS,
+    st.lists(st.tuples(TEXTS, TEXTS, st.sampled_from((None, "why", EVIL))), max_size=4),
+    st.lists(KEYS, max_size=30),
     st.integers(60, 160),
     st.integers(16, 50),
     st.sampled_from(("en", "zh")),
@@ -262,145 +207,6 @@ def test_escape_leaves_the_text_and_capitals_act_again() -> None:
     assert screen.field.text == "EXNq"
 
 
-# -- what comes ----------------------------------------------------------------------------------
-
-
-def test_an_answer_tells_tokens_times_and_a_digest_that_was_checked() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    answered(screen)
-    text = printed(screen, seen())
-    assert "prompt 3 tok (1 cached)  output 2 tok  stop  TTFT 180 ms  230 ms  20 t/s" in text
-    assert " matches" in text
-
-
-def test_tokens_that_were_changed_on_the_way_are_told() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    answered(screen)
-    screen.exchanges[-1].answer_ids[0] = 99
-    screen._talk = type(screen._talk)()
-    assert "DIFFERS" in printed(screen, seen())
-
-
-def test_the_ledger_row_is_asked_for_until_it_is_known() -> None:
-    screen = Chat()
-    assert screen.wants(seen()) == (WHOAMI,)
-    sent(screen, "x")
-    answered(screen)
-    row = Query("/admin/requests/chatcmpl-1", 1.0)
-    assert screen.wants(seen()) == (WHOAMI, row)
-    screen.receive(row, {"live": {}, "entries": []}, None)
-    assert row in screen.wants(seen())
-    screen.receive(row, {"live": None, "entries": [{"seq": 7}, {"seq": 48214}]}, None)
-    assert "row 48214" in printed(screen, seen())
-    assert screen.wants(seen()) == (WHOAMI,)
-
-
-def test_reading_and_writing_tell_how_far_they_are() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    come(screen, id="c", prompt_progress={"total": 512, "cache": 0, "processed": 128, "time_ms": 1})
-    assert "128 of 512 tok" in printed(screen, seen())
-    delta(screen, "a", 1, 2, 3)
-    assert "writing, 3 tok so far" in printed(screen, seen())
-
-
-def test_a_refusal_tells_code_and_time_and_gives_the_prompt_back() -> None:
-    screen = Chat()
-    sent(screen, "my question")
-    screen.streamed(None, "the queue is full: Retry-After 3 s [queue_full]")
-    assert "REFUSED: the queue is full: Retry-After 3 s [queue_full]" in printed(screen, seen())
-    assert screen.field.text == "my question"
-    again = sent(screen, "")
-    assert [said["content"] for said in again.body["messages"]] == ["my question"]
-
-
-async def test_a_refusal_comes_over_the_wire_with_code_and_time() -> None:
-    async with console_box() as box:
-        refusal = Reply.refusal(503, "draining", "The box is draining.")
-        refusal.type += "\r\nRetry-After: 10"
-        box.replies["POST", "/v1/chat/completions"] = [refusal]
-        link = Link(box.url, "sk-x", Trust(box.url))
-        (part,) = [part async for part in link.stream("/v1/chat/completions", {})]
-        await link.close()
-        assert part.problem is not None
-        assert seen().words(part.problem.key, *part.problem.args) == (
-            "The box is draining. [draining, Retry-After 10 s]"
-        )
-
-
-def test_a_link_that_breaks_marks_the_answer_as_cut() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    delta(screen, "half of", 1)
-    assert "CUT here: the link is lost" in printed(screen, seen("lost"))
-    screen.streamed(None, "the connection broke")
-    text = printed(screen, seen())
-    assert "half of" in text
-    assert "CUT here, the answer is not whole. the connection broke" in text
-
-
-def test_a_stream_without_its_end_is_cut() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    delta(screen, "half", 1)
-    screen.streamed(None, None)
-    assert screen.exchanges[-1].phase == "cut"
-
-
-@pytest.mark.parametrize(
-    "data", ["", "{", "[]", '{"choices": 3}', '{"choices": [{"delta": {"content": 1}}]}', "\ud800"]
-)
-def test_an_event_of_another_shape_ends_the_answer(data: str) -> None:
-    screen = Chat()
-    sent(screen, "x")
-    screen.streamed(data, None)
-    assert screen.exchanges[-1].phase == "cut"
-    exact(screen, seen())
-
-
-def test_stopping_keeps_what_came_and_waits_for_the_stream_to_close() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    delta(screen, "half", 1)
-    assert screen.press("X", seen()) == Stop()
-    delta(screen, " more", 2)
-    text = printed(screen, seen())
-    assert "STOPPED here by you" in text
-    assert "more" not in text
-    screen.press("enter", seen())
-    typed(screen, "y")
-    assert isinstance(screen.press("enter", seen()), Tell)
-    screen.streamed(None, None)
-    assert isinstance(screen.press("enter", seen()), Stream)
-
-
-def test_there_is_nothing_to_stop_copy_or_write_at_first() -> None:
-    for key in "Xcw":
-        assert isinstance(Chat().press(key, seen()), Tell)
-
-
-def test_copies_and_files_hold_no_control_characters() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    answered(screen, "a\x1b[2J\x9b \u202eKäse\n\tb")
-    assert screen.press("c", seen()) == Copy("a\\x1b[2J\\x9b \\u202eKäse\n\tb")
-    saved = screen.press("w", seen())
-    assert isinstance(saved, Save)
-    assert "\x1b" not in saved.text
-    assert "you: x" in saved.text
-
-
-def test_a_new_conversation_forgets_the_old_one() -> None:
-    screen = Chat()
-    sent(screen, "x")
-    assert isinstance(screen.press("N", seen()), Tell)
-    answered(screen)
-    screen.press("N", seen())
-    assert len(sent(screen, "y").body["messages"]) == 1
-
-
 # -- the key's scope -----------------------------------------------------------------------------
 
 
@@ -419,201 +225,10 @@ def test_a_key_that_may_ask_or_is_unknown_is_not_blamed(scopes: Any) -> None:
     assert "not infer" not in printed(screen, seen())
 
 
-# -- how to ask ----------------------------------------------------------------------------------
-
-
-def filled(screen: Chat, **values: str) -> None:
-    """Fill the form and take it."""
-    screen.press("E", seen())
-    assert screen.form is not None
-    for name in ("temperature", "max_tokens", "budget", "tier", "system", "schema"):
-        if name in values:
-            screen.form.current.set("")
-            screen.paste(values[name], seen())
-        screen.press("tab", seen())
-    screen.press("enter", seen())
-
-
-def test_the_form_sets_what_goes_with_every_question() -> None:
-    screen = Chat()
-    schema = '{"type": "object",\n "properties": {}}'
-    filled(screen, temperature="0.3", max_tokens="64", tier="flex", system="简短", schema=schema)
-    assert screen.form is None
-    body = sent(screen, "x").body
-    assert (body["temperature"], body["max_tokens"], body["service_tier"]) == (0.3, 64, "flex")
-    assert body["messages"][0] == {"role": "system", "content": "简短"}
-    wanted = body["response_format"]
-    assert wanted["type"] == "json_schema"
-    assert wanted["json_schema"]["schema"] == {"type": "object", "properties": {}}
-    assert "budget" not in body
-    told = "temp 0.3  max 64  budget -  schema set  tier flex  system set"
-    assert told in printed(screen, seen())
-
-
-@pytest.mark.parametrize(
-    ("typed", "mode", "shown"),
-    [
-        ("200", "soft", "200"),
-        ("200 SOFT", "soft", "200"),
-        (" 200  strict ", "strict", "200 strict"),
-    ],
-)
-def test_a_budget_goes_with_every_question(typed: str, mode: str, shown: str) -> None:
-    screen = Chat()
-    filled(screen, budget=typed)
-    assert sent(screen, "x").body["budget"] == {"tokens": 200, "mode": mode}
-    assert f"budget {shown}  schema" in printed(screen, seen())
-
-
-@pytest.mark.parametrize(
-    ("kept", "shown"),
-    [
-        ({"tokens": 40, "used": 41, "within": True, "ended": "steered"}, "budget 40 kept: ended"),
-        ({"tokens": 40, "used": 20, "within": False, "ended": "gave_way"}, "budget 40 MISSED: an"),
-        ({"tokens": 40, "used": 41, "within": True, "ended": "\x1b[1m"}, "budget 40 kept: "),
-    ],
-)
-def test_what_became_of_the_budget_is_shown(kept: dict[str, Any], shown: str) -> None:
-    screen = Chat()
-    sent(screen, "x")
-    come(screen, id="c", choices=[{"delta": {}, "finish_reason": "stop", "budget": kept}])
-    come(screen, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})
-    screen.streamed(None, None)
-    assert shown in printed(screen, seen(width=120))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("temperature", "hot"),
-        ("temperature", "5.1"),
-        ("temperature", "nan"),
-        ("max_tokens", "0"),
-        ("max_tokens", "-1"),
-        ("max_tokens", "٣"),
-        ("budget", "0"),
-        ("budget", "strict"),
-        ("budget", "20 hard"),
-        ("budget", "20 soft strict"),
-        ("tier", "best"),
-        ("schema", "{"),
-        ("schema", "[]"),
-        ("schema", "[" * 20_000),
-    ],
-)
-def test_what_a_field_cannot_take_is_told_beside_it(name: str, value: str) -> None:
-    screen = Chat()
-    filled(screen, **{name: value})
-    assert screen.form is not None
-    assert screen.form.problem[0] == name
-    assert screen.form.current is screen.form.fields[name]
-    assert seen().words(screen.form.problem[1]) in printed(screen, seen())
-    screen.press("escape", seen())
-    assert screen.form is None
-    assert "temperature" not in sent(screen, "x").body
-
-
-def test_taking_everything_out_goes_back_to_the_boxs_own_values() -> None:
-    screen = Chat()
-    filled(screen, temperature="0", max_tokens="5", tier="priority")
-    filled(screen, temperature="", max_tokens="", tier="")
-    assert set(sent(screen, "x").body) == {
-        "messages",
-        "stream",
-        "stream_options",
-        "return_token_ids",
-        "return_progress",
-    }
-
-
-# -- the text field ------------------------------------------------------------------------------
-
-
-def drawn(field: Field, width: int = 10, height: int = 3) -> list[str]:
-    return [text_of(row).rstrip() for row in field.draw(foreign, width, height)]
-
-
-def test_wide_signs_are_kept_whole_at_the_edge() -> None:
-    field = Field("a称重称重称", many=True)
-    assert drawn(field) == ["a称重称重", "称_", ""]
-
-
-def test_up_and_down_keep_the_cell_across_wide_signs() -> None:
-    field = Field("称重称\nabcdef\n重", many=True)
-    drawn(field)
-    field.press("up")
-    assert field.at == 6
-    field.press("end")
-    field.press("up")
-    assert field.at == 3
-    field.press("down")
-    assert field.text[: field.at] == "称重称\nabcdef"
-
-
-def test_words_and_lines_are_cut_whole() -> None:
-    field = Field("one 称重 two\nlast", many=True)
-    field.press("up")
-    field.press("end")
-    field.press("ctrl+w")
-    assert field.text == "one 称重 \nlast"
-    field.press("ctrl+u")
-    assert field.text == "\nlast"
-    field.press("ctrl+right")
-    field.press("ctrl+left")
-    field.press("ctrl+k")
-    assert field.text == "\n"
-
-
-def test_what_cannot_be_drawn_shows_escaped_and_is_deleted_whole() -> None:
-    field = Field("a\x1bb", many=True)
-    assert drawn(field)[0] == r"a\x1bb_"
-    field.press("left")
-    field.press("backspace")
-    assert field.text == "ab"
-
-
-def test_one_line_takes_no_line_breaks() -> None:
-    field = Field("a\nb")
-    assert field.text == "a b"
-    assert not field.press("ctrl+j")
-    assert not field.press("up")
-    assert not field.press("f5")
-
-
-def test_many_empty_lines_are_no_trouble() -> None:
-    field = Field("\n" * 5000, many=True, most=20_000)
-    assert len(drawn(field)) == 3
-    field.press("up")
-    assert field.at == 4999
-
-
-@given(texts, st.lists(keys, max_size=40), st.integers(2, 40), st.integers(1, 6))
-def test_a_field_is_exact_and_its_cursor_in_sight(
-    text: str, pressed: list[str], width: int, height: int
-) -> None:
-    field = Field(text, many=True, most=100)
-    width = max(width, 11)  # the longest escape and the cursor behind it
-    for key in pressed:
-        field.press(key)
-        rows = field.draw(foreign, width, height)
-        assert [width_of(row) for row in rows] == [width] * height
-        assert 0 <= field.at <= len(field.text) <= 100
-        assert any(span.role == "select" for row in rows for span in row)
-
-
-@given(texts, texts)
-def test_typing_is_inserting_at_the_cursor(before: str, after: str) -> None:
-    field = Field(most=1000, many=True)
-    for sign in before + after:
-        field.press(sign)
-    kept = "".join(sign for sign in before + after if sign.isprintable())
-    assert field.text == kept.encode("utf-8", "replace").decode()
-
-
 # -- outside -------------------------------------------------------------------------------------
 
 
-@given(texts)
+@given(TEXTS)
 def test_inert_text_has_no_control_characters(text: str) -> None:
     assert all(sign in "\n\t" or sign.isprintable() for sign in inert(text))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from appliance.frames import Alarm, Model, Process
+from appliance.frames import Alarm, Forecaster, Model, Process
 from tests.unit.console_views import GPU, LIVE, STATE, view
 from tests.unit.golden import agree
 from tests.unit.screen_checks import exact, printed
@@ -305,3 +305,14 @@ def test_enter_shows_a_setting_and_how_it_is_changed() -> None:
 
 def test_enter_on_nothing_says_so() -> None:
     assert isinstance(Engine().press("enter", seen()), Tell)
+
+
+def test_what_computes_the_forecasts_is_named_and_nothing_where_no_network_runs() -> None:
+    shown = seen()
+    assert shown.state is not None
+    now = Forecaster(state="ok", provider="CPUExecutionProvider", precision="int8", encoder="")
+    state = replace(shown.state, forecaster=now)
+    text = printed(Engine(), changed(shown, state=state))
+    assert "onnx     forecasts CPU INT8, encoder -" in text
+    state = replace(shown.state, forecaster=replace(now, provider=""))
+    assert "onnx" not in printed(Engine(), changed(shown, state=state))

@@ -1,9 +1,13 @@
 """What reaches the terminal, colours included: two states as pictures. After a change that is
 meant: `pytest tests/unit/test_tui_snapshots.py --snapshot-update`, and look at the difference."""
 
+import html
+import re
 from collections.abc import Callable
 
-from tests.unit.console_picture import TARGET, StillLink, still_console
+import pytest
+
+from tests.unit.console_picture import DOCS, PICTURES, StillLink, picture, still_console
 from tui.problem import Problem
 
 Compare = Callable[..., bool]
@@ -21,8 +25,16 @@ def test_requests_in_chinese_after_the_link_was_lost(snap_compare: Compare) -> N
     assert snap_compare(console, press=["2", "j"], terminal_size=(80, 24))
 
 
-def test_picture_of_the_docs_shows_the_overview_and_fetches_nothing() -> None:
-    svg = TARGET.read_text(encoding="utf-8")
-    assert "SERVING" in svg.replace("&#160;", " ")
+@pytest.mark.parametrize("name", PICTURES)
+async def test_pictures_of_the_docs_show_the_console_as_it_is_and_fetch_nothing(name: str) -> None:
+    svg = (DOCS / name).read_text(encoding="utf-8")
+    assert words_of(svg) == words_of(await picture(*PICTURES[name])), (
+        "python -m tests.unit.console_picture draws them anew"
+    )
+    assert "SERVING" in words_of(svg)
     assert "url(http" not in svg
-    assert len(svg) < 100_000
+    assert len(svg) < 200_000
+
+
+def words_of(svg: str) -> str:
+    return html.unescape(re.sub(r"<style.*?</style>|<[^>]*>|\s", "", svg, flags=re.DOTALL))

@@ -66,6 +66,20 @@ def test_without_colour_alarms_differ_from_plain_text_and_from_each_other() -> N
 def test_every_screen_as_a_picture(
     number: int, theme: str, snap_compare: Callable[..., bool]
 ) -> None:
+    assert pictured(number, theme, (80, 24), snap_compare)
+
+
+@pytest.mark.parametrize("theme", ["dark", "mono"])
+@pytest.mark.parametrize("number", range(1, 10))
+def test_every_screen_as_a_large_picture(
+    number: int, theme: str, snap_compare: Callable[..., bool]
+) -> None:
+    assert pictured(number, theme, (140, 45), snap_compare)
+
+
+def pictured(
+    number: int, theme: str, size: tuple[int, int], snap_compare: Callable[..., bool]
+) -> bool:
     link = StillLink()
     console = still_console(link, theme=theme)
 
@@ -75,4 +89,4 @@ def test_every_screen_as_a_picture(
         console._paint()
         await pilot.pause()
 
-    assert snap_compare(console, run_before=opened, terminal_size=(80, 24))
+    return snap_compare(console, run_before=opened, terminal_size=size)

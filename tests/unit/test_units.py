@@ -23,7 +23,7 @@ systemd-user-sessions.service time-set.target -.slice
 """
 """What they lean on, and every machine with systemd has."""
 MOST_EXPOSED = 2.0
-NAMES = {"steelyard.service", "steelyard-firstboot.service", "steelyard-setup.service"}
+NAMES = {f"steelyard{name}.service" for name in ("", "-firstboot", "-setup", "-setup-resume")}
 
 
 def words_of(unit: Path) -> dict[str, list[str]]:
@@ -180,9 +180,18 @@ def test_console_has_one_owner_at_a_time() -> None:
     assert setup["ConditionPathExists"][0] == f"!{done}"
     assert any("start getty@tty1" in row for row in setup["ExecStopPost"])
     assert setup["TTYPath"] == ["/dev/tty1"]
-    from images.firstboot import setup as assistant
+    from tui.assistant.machine import DONE
 
-    assert f"/{assistant.DONE}" == done
+    assert f"/{DONE}" == done
+
+
+def test_set_up_that_was_broken_off_is_ended_before_the_network_comes() -> None:
+    from tui.assistant.plan import PENDING
+
+    resume = words_of(UNITS_BY["steelyard-setup-resume.service"])
+    assert resume["ConditionPathExists"] == [f"/{PENDING}"]
+    assert "systemd-networkd.service" in resume["Before"][0].split()
+    assert "steelyard.service" in resume["Before"][0].split()
 
 
 @pytest.mark.parametrize("name", ["watchdog", "journal", "online", "getty"])

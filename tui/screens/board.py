@@ -7,15 +7,16 @@ from appliance.frames import Board as Told
 from appliance.frames import Live, Sensor
 from tui import figures
 from tui.lines import Line, columns, fill, line, paint, wrap
-from tui.screen import Effect, Go, Hint, Query, Screen, Tell
-from tui.screens import board_acts
-from tui.screens.board_lines import told
+from tui.screen import Effect, Go, Hint, Query, Screen, Table, Tell
+from tui.screens import board_acts, board_sensors
+from tui.screens.board_lines import EVENTS, told
 from tui.view import View
 
 _WIDTHS = (16, 10, 10, 10)
-_SENSOR_WIDTHS = (34, 10, 12)
 _SPARK = 30
 """Cells of a curve at most."""
+_ROOMY = 30
+"""Rows of a body that has room for events and sensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,30 @@ class Board(Screen):
 
     def __init__(self) -> None:
         self._images: board_acts.Images = ()
+        self.sensors = board_sensors.table()
+        self.table: Table[Any] | None = self.sensors
 
     def body(self, view: View) -> list[Line]:
         live = view.live
         if live is None:
             lines = [line(f" {view.words('frame.no_data', view.foreign(view.url))}")]
         elif _measured(live) or _sensors(view):
-            lines = _table(view, live)
+            lines = self._table(view, live)
         else:
             lines = _empty(view, live)
         lines = fill([(), *lines], view.width, view.body_height)
         return [paint(row, "dim") for row in lines] if view.stale else lines
+
+    def _table(self, view: View, live: Live) -> list[Line]:
+        """Readings, the board, then the sensors in what is left; where that is little, only the
+        board's last event is told."""
+        board = view.state.board if view.state is not None else Told(state=live.board_state)
+        sensors = _sensors(view)
+        self.sensors.show(board_sensors.ordered(sensors))
+        few = bool(sensors) and view.body_height < _ROOMY
+        lines = [*_readings(view, live), (), *told(view, board, 1 if few else EVENTS)]
+        room = view.body_height - 1 - len(lines)
+        return [*lines, *(board_sensors.lines(self.sensors, view, room) if sensors else [])]
 
     def hints(self, view: View) -> list[Hint]:
         words = view.words
@@ -69,8 +83,10 @@ class Board(Screen):
     def press(self, key: str, view: View) -> Effect | None:
         if key == "enter":
             return Go(9)
+        if key in ("escape", "backspace"):
+            self.sensors.find("")
         if view.state is None or key not in ("E", "H", "U"):
-            return None
+            return super().press(key, view)
         board = view.state.board
         if not board_acts.there(view):
             return Tell(view.words("board.not_there"))
@@ -109,38 +125,15 @@ def _said(view: View) -> str:
     return next((step.detail for step in steps if step.step == "board"), "")
 
 
-def _table(view: View, live: Live) -> list[Line]:
+def _readings(view: View, live: Live) -> list[Line]:
     words = view.words
-    titles = (words("board.sensor"), words("board.reading"), words("board.band"), "")
+    titles = (words("board.measured"), words("board.reading"), words("board.band"), "")
     head = (*paint(columns(titles, _WIDTHS, "<><<"), "bold"), *line(f" {words('board.past')}"))
-    rows = [_row(view, live, reading) for reading in READINGS]
-    sensors = [_sensor(view, sensor) for sensor in _sensors(view)]
-    return [
-        head,
-        *rows,
-        (),
-        *told(view, view.state.board if view.state is not None else Told(state=live.board_state)),
-        *([(), *sensors] if sensors else []),
-    ]
+    return [head, *(_row(view, live, reading) for reading in READINGS)]
 
 
-def _sensors(view: View) -> list[Sensor]:
-    """All that the box has, those that tell something first."""
-    sensors = view.state.sensors if view.state is not None else ()
-    return sorted(sensors, key=lambda sensor: sensor.quality != "ok")
-
-
-def _sensor(view: View, sensor: Sensor) -> Line:
-    """Name, number, the sensor's own band, and where it comes from or why it is not known."""
-    value = sensor.value if sensor.quality == "ok" else None
-    texts = (
-        view.foreign(sensor.name),
-        figures.with_unit(value, view.foreign(sensor.unit)),
-        figures.bounds(sensor.lo, sensor.hi),
-    )
-    about = view.foreign(" ".join(filter(None, (sensor.source, sensor.drift, sensor.why))))
-    row = (*columns(texts, _SENSOR_WIDTHS, "<><"), *line(f" {about}"))
-    return paint(row, "bold") if figures.outside(value, sensor.lo, sensor.hi) else row
+def _sensors(view: View) -> tuple[Sensor, ...]:
+    return view.state.sensors if view.state is not None else ()
 
 
 def _row(view: View, live: Live, reading: Reading) -> Line:

@@ -10,13 +10,13 @@ EVENTS = 5
 _BAR = 16
 
 
-def told(view: View, board: Board) -> list[Line]:
-    """The lines below the sensors; only what is known."""
+def told(view: View, board: Board, events: int = EVENTS) -> list[Line]:
+    """Only what is known, and of events the newest."""
     rows = [_state(view, board), _watchdog(view, board), _link(view, board)]
     rows += [_outputs(view, board), _firmware(view, board)]
     lines = [line(row) for row in rows if row]
     lines += [line(row) for row in wrap(_update(view, board), view.width) if row]
-    return [*lines, *_events(view, board)]
+    return [*lines, *_events(view, board, events)]
 
 
 def _state(view: View, board: Board) -> str:
@@ -68,7 +68,7 @@ def _output(view: View, one: Output) -> str:
 def _firmware(view: View, board: Board) -> str:
     if not board.firmware:
         return ""
-    cause = view.foreign(board.reset_cause)
+    cause = view.foreign(board.reset_cause) or figures.UNKNOWN
     text = view.words("board.firmware", view.foreign(board.firmware), cause)
     slots = [_slot(view, one) for one in board.slots]
     return f"{text}; {', '.join(slots)}" if slots else text
@@ -93,9 +93,9 @@ def _update(view: View, board: Board) -> str:
     return f"{text}: {view.foreign(one.problem)}" if one.problem else text
 
 
-def _events(view: View, board: Board) -> list[Line]:
+def _events(view: View, board: Board, most: int) -> list[Line]:
     lines = []
-    for place, one in enumerate(board.events[:EVENTS]):
+    for place, one in enumerate(board.events[:most]):
         word = view.words.or_else(f"board.event_{one.code}", view.foreign(one.code))
         title = view.words("board.events") if place == 0 else ""
         lines.append(line(f"{pad(title, 9)}{moments.shown(one.at_ms)} {word}"))

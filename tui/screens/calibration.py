@@ -12,6 +12,7 @@ from tui.grid import Grid
 from tui.lines import Line, beside, fill, line, paint, wrap
 from tui.screen import Effect, Go, Hint, Query, Screen, Show, Table
 from tui.screens import calibration_job as job
+from tui.screens import calibration_past as over_time
 from tui.screens import calibration_rows as columns
 from tui.screens.answers import UNREADABLE
 from tui.screens.calibration_channels import Control, channels
@@ -21,11 +22,14 @@ from tui.view import View
 
 VERSIONS = Query("/admin/forecasters", 5.0)
 SCATTER = Query("/admin/forecasters/scatter", 10.0)
+PAST = Query("/admin/forecasters/past", 10.0)
 CONTROL = Query("/admin/control", 1.0)
 _LABEL = 12
 _GAP = 2
 _AXIS = 5
 _WIDE = 120
+_PLOTTED = 36
+"""Rows of a body with plots over time."""
 _LOW_PLOT, _HIGH_PLOT = 4, 10
 NO_FORECASTER = ("none", "off", "global")
 
@@ -39,6 +43,8 @@ class Calibration(Screen):
         self.table: Table[Any] | None = self.versions
         self._points: tuple[Point, ...] = ()
         self._control = Control()
+        self._past = over_time.Past()
+        self._last = job.Last()
         self._errors: dict[str, str] = {}
         self._view = View()
         """The last one drawn: answers come without."""
@@ -56,12 +62,19 @@ class Calibration(Screen):
         return [paint(row, "dim") for row in lines] if view.stale else lines
 
     def _lines(self, view: View, live: Live) -> list[Line]:
-        """The windows get what the other parts leave."""
-        head = [*_state(view, live), *self._queue(view, live), *_ticks(view, live)]
-        below = [*self._panes(view), *job.job_lines(view)]
+        """The windows get what the other parts leave, the plots what the windows leave."""
+        wide = view.width >= _WIDE
+        plotted = wide and view.body_height >= _PLOTTED
+        brief = [] if plotted else over_time.brief(self._past, view, _LABEL)
+        head = [*_state(view, live), *brief, *self._queue(view, live), *_ticks(view, live)]
+        below = [*self._panes(view), *job.job_lines(view, self._last)]
         room = view.body_height - 2 - len(head) - len(below)
-        found = channels(view, self._control, room, wide=view.width >= _WIDE)
-        return [*head, *([(), *found] if found else []), *below]
+        least = over_time.SHORT + over_time.AROUND if plotted else 0
+        found = channels(view, self._control, room - least, wide=wide)
+        left = room - len(found) - over_time.AROUND
+        tall = over_time.TALL if left >= over_time.TALL else over_time.SHORT
+        plots = over_time.plots(self._past, view, tall) if plotted else []
+        return [*head, *([(), *found] if found else []), *plots, *below]
 
     def _queue(self, view: View, live: Live) -> list[Line]:
         """What the queue goes by; where that is said already, nothing."""
@@ -141,7 +154,7 @@ class Calibration(Screen):
     # -- REST --------------------------------------------------------------------------------------
 
     def wants(self, view: View) -> tuple[Query, ...]:
-        return (VERSIONS, SCATTER, CONTROL)
+        return (VERSIONS, SCATTER, CONTROL, PAST, job.LAST)
 
     def receive(self, query: Query, data: Any, error: str | None) -> None:
         self._errors[query.path] = error or ""
@@ -152,6 +165,10 @@ class Calibration(Screen):
                 self.versions.show(msgspec.convert(data["forecasters"], tuple[Version, ...]))
             elif query == SCATTER:
                 self._points = msgspec.convert(data["points"], tuple[Point, ...])
+            elif query == job.LAST:
+                self._last = msgspec.convert(data, job.Last)
+            elif query == PAST:
+                self._past = msgspec.convert(data, over_time.Past)
             elif query == CONTROL:
                 self._control = msgspec.convert(data, Control)
         except UNREADABLE:

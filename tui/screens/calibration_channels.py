@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tui.cells import cells, clip
-from tui.figures import NONE, UNKNOWN, number, plot
+from tui.figures import NONE, UNKNOWN, centred, number
 from tui.grid import Column, Grid
 from tui.lines import Line, line
 from tui.view import View
@@ -74,14 +74,6 @@ def _force(row: Channel, view: View) -> str:
     return UNKNOWN if factor is None else f"x{number(factor)}"
 
 
-def _curve(window: Sequence[float | None], width: int, ascii: bool) -> str:
-    """Zero is half way up."""
-    known = [abs(value) for value in window if value is not None and math.isfinite(value)]
-    most = max(known, default=0.0) or 1.0
-    lifted = [value + most if value is not None else None for value in window]
-    return plot(lifted, width, 1, ascii, top=2 * most)[0]
-
-
 def columns_of(view: View, wide: bool) -> Sequence[Column[Channel]]:
     size = _WIDE if wide else _NARROW
     return (
@@ -95,7 +87,7 @@ def columns_of(view: View, wide: bool) -> Sequence[Column[Channel]]:
         Column(
             "calibration.col.window",
             size,
-            lambda row, v: _curve(row.window, size, v.ascii),
+            lambda row, v: centred(row.window, size, v.ascii),
             rank=1,
         ),
     )

@@ -1,9 +1,12 @@
 """The jobs on screen 3, and what may be done to a calibration."""
 
+import msgspec
+
 from appliance.frames import Job
-from tui import figures
-from tui.lines import Line, Span, line
-from tui.screen import Ask, Call, Effect, Tell
+from tui import figures, moments
+from tui.cells import cells
+from tui.lines import Line, Span, line, wrap
+from tui.screen import Ask, Call, Effect, Query, Tell
 from tui.screens.calibration_rows import Version
 from tui.view import View
 
@@ -12,15 +15,52 @@ PHASES = ("prepare", "generate", "train", "compare", "install")
 ELSEWHERE = ("verify",)
 """Jobs that another screen shows."""
 PATH = "/admin/calibration"
+LAST = Query(PATH, 5.0)
+ENDED = ("done", "stopped", "failed")
+_MOST = 3
+"""Rows of what the last one came to."""
 _BAR = 16
 
 
-def job_lines(view: View) -> list[Line]:
-    """All jobs of this screen; nothing while there are none."""
+class Result(msgspec.Struct, frozen=True):
+    """What a calibration came to."""
+
+    done: str = ""
+    why: str = ""
+
+
+class Last(msgspec.Struct, frozen=True):
+    """What screen 3 reads of GET /admin/calibration."""
+
+    state: str = "none"
+    ended_ms: int = 0
+    problem: str = ""
+    result: Result | None = None
+
+
+def job_lines(view: View, last: Last) -> list[Line]:
+    """All jobs of this screen; without one, what the last calibration came to."""
     jobs = [job for job in (view.state.jobs if view.state else ()) if job.kind not in ELSEWHERE]
-    if not jobs:
+    lines = [row for job in jobs for row in _job(view, job)] or _ended(view, last)
+    return [(), *lines] if lines else []
+
+
+def _ended(view: View, last: Last) -> list[Line]:
+    """Nothing where none has ended yet."""
+    if last.state not in ENDED:
         return []
-    return [(), *(row for job in jobs for row in _job(view, job))]
+    words, result = view.words, last.result or Result()
+    said = (
+        last.problem
+        if last.state == "failed"
+        else ". ".join(filter(None, (result.done, result.why)))
+    )
+    told = words(f"calibration.last.{last.state}", moments.shown(last.ended_ms, moments.MINUTE))
+    told = f"{told}: {view.foreign(said)}" if said else told
+    head = Span(f"{words('calibration.jobs')}  ", "bold")
+    room = view.width - cells(head.text)
+    first, *rest = wrap(told, room)[:_MOST]
+    return [line(head, first), *(line(" " * cells(head.text), row) for row in rest)]
 
 
 def running(view: View) -> Job | None:

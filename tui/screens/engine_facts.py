@@ -1,6 +1,6 @@
 """What there is to know of the engine in a few lines. Pure."""
 
-from appliance.frames import Alarm, Live, Model, Process, State
+from appliance.frames import Alarm, Forecaster, Live, Model, Process, State
 from tui import figures
 from tui.cells import pad
 from tui.lines import Line, Role, Span, line, wrap
@@ -27,6 +27,7 @@ def facts(view: View, width: int) -> list[Line]:
     if live is not None:
         rows.append(_engine(view, live))
     rows += _layers(view, state, width)
+    rows += _onnx(view, state.forecaster, width)
     rows += _labelled(view, "process", _process(view, live, state.process), width)
     if failure := view.foreign(state.process.last_failure):
         rows += _labelled(view, "failure", failure, width)
@@ -94,6 +95,19 @@ def _why_fewer(view: View, state: State) -> str:
     if found is None:
         return view.words("engine.fewer_unknown")
     return view.foreign(found.args[1] if len(found.args) > 1 else found.text)
+
+
+def _onnx(view: View, now: Forecaster | None, width: int) -> list[Line]:
+    """What computes the forecasts, and in what precision; nothing where no network runs."""
+    if now is None or not now.provider:
+        return []
+    provider = view.foreign(now.provider.removesuffix("ExecutionProvider"))
+    told = view.words(
+        "engine.onnx_of",
+        provider=f"{provider} {view.foreign(now.precision.upper())}".rstrip(),
+        encoder=view.foreign(now.encoder) or figures.NONE,
+    )
+    return _labelled(view, "onnx", told, width)
 
 
 def _process(view: View, live: Live | None, process: Process) -> str:

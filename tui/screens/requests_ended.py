@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tui import moments
-from tui.figures import NONE, duration, number
+from tui.figures import NONE, UNKNOWN, duration, number
 from tui.heat import Token, heat
 from tui.lines import Line, Span, line
 from tui.screens.requests_detail import joined, or_none, passed, stage, wrapped
@@ -105,6 +105,8 @@ def _work(row: Ended, view: View) -> list[str]:
             hidden=row.hidden_tokens,
         ),
         _forecast(row, view),
+        *_refined(row, view),
+        *_quality(row, view),
         words("requests.detail.engine", parallel=row.parallel, preemptions=row.preemptions),
     ]
     if row.drafted_tokens:
@@ -132,6 +134,41 @@ def _forecast(row: Ended, view: View) -> str:
         return view.words("requests.forecast.none", gen=gen, cost="")
     known = {"p10": or_none(p10), "p50": p50, "p90": or_none(p90)}
     return view.words("requests.forecast", gen=gen, cost="", **known)
+
+
+def _refined(row: Ended, view: View) -> list[str]:
+    """The median as it was foreseen while the answer grew; nothing where nobody looked."""
+    found = (row.forecast or {}).get("at_end")
+    pairs = [one for one in found if _are_counts(one)] if isinstance(found, list) else []
+    told = [view.words("requests.detail.refined.at", at=at, p50=p50) for at, p50 in pairs]
+    return [view.words("requests.detail.refined", told=", ".join(told))] if told else []
+
+
+def _are_counts(pair: object) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(one, int) and abs(one) < 10**9 for one in pair)
+    )
+
+
+def _quality(row: Ended, view: View) -> list[str]:
+    """How good the answer may be: as told once it had ended, and before it began. Nothing where
+    that cannot be told."""
+    told = row.forecast or {}
+    found = told.get("confidence_after")
+    after = [_share(value) for value in found] if isinstance(found, list) else []
+    if not any(value != UNKNOWN for value in after):
+        return []
+    claim = "quality" if told.get("claim_after") == "quality" else "confidence"
+    before = _share(told.get("confidence"))
+    return [view.words(f"requests.detail.{claim}", after=", ".join(after), before=before)]
+
+
+def _share(value: object) -> str:
+    """A number from 0 to 1; whatever else the ledger holds is unknown."""
+    known = isinstance(value, int | float) and 0 <= value <= 1
+    return f"{value:.2f}" if known else UNKNOWN
 
 
 def _costs(row: Ended, view: View) -> str:
