@@ -7,18 +7,17 @@ Rules
 """
 
 import asyncio
-import itertools
 import logging
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from appliance.accounts.pace import Pace
+from appliance.errands import Errands
 from appliance.expected import Table, table_of
 from appliance.forecast.forecaster import NO_FORECASTER
+from appliance.forecast.judge import Judge
 from appliance.forecast.question import Question
 from appliance.forecast.refine import Refiner
 from appliance.forecast.told import Forecast, ForecasterSnapshot
@@ -28,6 +27,7 @@ from appliance.oracle import Oracle, refiner_of
 from appliance.outlook import Outlook
 from appliance.rough import Rough
 from appliance.trim import trim
+from appliance.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ LESSONS = 32
 PENDING_S = 0.5
 """Between two looks at what runs: answers that go on are longer than those that ended."""
 _GOODBYE_S = 2.0
-_ANSWER, _LEARN, _REMEMBER, _LEAVE = range(4)
-"""What the thread does first, second, in between, and last."""
+_ANSWER, _LEARN, _REMEMBER = range(3)
+"""What the thread does first, second, and in between."""
 _UNOPENED = (
     "the forecaster could not be opened, so estimates are rough: the log says why; restart the box "
     "once that is mended"
@@ -61,12 +61,12 @@ class Forecasts:
         called on the thread."""
         self.enabled = make is not None
         self.pace = Pace()
-        self.failed = 0
-        """Jobs of the thread that failed, by a bug of ours."""
         self.skipped = 0
         """Requests that were not forecast because too many waited."""
         self.on_answer: Callable[[float], None] = lambda seconds: None
         """Told how long a forecast took, on the thread."""
+        self.on_verdict: Callable[[float], None] = lambda value: None
+        """Told how likely an answer is right, of each that has ended; on any thread."""
         self.on_end: Callable[[Forecast, int], None] = lambda forecast, length: None
         """Told of each answer that came to its own end, or to its limit."""
         self.on_length: Callable[[Forecast, int, bool], None] = lambda forecast, length, cut: None
@@ -79,18 +79,20 @@ class Forecasts:
         """When a forecast was last no distribution, monotonic seconds. Any thread."""
         self._make = make
         self._past = past
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None]]] = queue.PriorityQueue()
-        self._numbers = itertools.count()
+        self._errands = Errands(
+            "forecast", "the forecaster failed at something; serving goes on without it"
+        )
         self._waiting = 0
         self._oracle: Oracle | None = None
         self._refiner: Refiner | None = None
+        self._judge: Judge | None = None
         self._without = ForecasterSnapshot(state="global")
         """How things stand without a forecaster: not opened yet, or never."""
         self._rough = Rough()
         self._live: set[Outlook] = set()
+        self._ended: list[tuple[Outlook, int, bool]] = []
+        """Since the last look."""
         self._lessons: list[tuple[Outlook, int, bool]] = []
-        self._thread: threading.Thread | None = None
         self._watching: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
 
@@ -101,6 +103,11 @@ class Forecasts:
             return ForecasterSnapshot()
         oracle = self._oracle
         return oracle.snapshot if oracle is not None else self._without
+
+    @property
+    def failed(self) -> int:
+        """Jobs of the thread, and verdicts, that failed by a bug of ours."""
+        return self._errands.failed + (self._judge.failed if self._judge is not None else 0)
 
     @property
     def degraded(self) -> str:
@@ -116,16 +123,14 @@ class Forecasts:
 
     def start(self) -> None:
         """Opens the forecaster on the thread, then remembers what the ledger has."""
-        if self._make is None or self._thread is not None:
+        if self._make is None or self._errands.running:
             return
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="forecast", daemon=True)
-        self._thread.start()
+        self._errands.start(self._begin)
         self._watching = asyncio.create_task(self._watch(), name="forecasts")
 
     async def opened(self, within_s: float) -> bool:
         """Whether the forecaster was opened in that time, or there is none to open."""
-        if self._thread is None:
+        if not self._errands.running:
             return True
         try:
             async with asyncio.timeout(within_s):
@@ -139,14 +144,11 @@ class Forecasts:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._jobs.put((-1, 0, _leave))
-            await asyncio.to_thread(thread.join, _GOODBYE_S)
+        await self._errands.close(_GOODBYE_S)
 
     def reload(self) -> None:
         """Another version was installed: goes over to it, soon."""
-        self._put(_LEARN, self._reload)
+        self._errands.put(_LEARN, self._reload)
 
     # -- forecasts -------------------------------------------------------------------------------
 
@@ -158,12 +160,12 @@ class Forecasts:
         """The forecast, once it is made (in `outlook` too); a result always, never an exception."""
         rough = outlook.forecast if outlook is not None else self.rough(question)
         future: asyncio.Future[Forecast] = asyncio.get_running_loop().create_future()
-        if question.ignore_eos or self._thread is None or self._waiting >= MOST_WAITING:
+        if question.ignore_eos or not self._errands.running or self._waiting >= MOST_WAITING:
             self.skipped += not question.ignore_eos
             future.set_result(rough)
             return future
         self._waiting += 1
-        self._put(_ANSWER, partial(self._answer, question, rough, future, outlook))
+        self._errands.put(_ANSWER, partial(self._answer, question, rough, future, outlook))
         return future
 
     async def now(self, question: Question, within_s: float) -> Forecast:
@@ -176,7 +178,9 @@ class Forecasts:
         """What is foreseen of a request, before it is submitted: `begin` must follow, and `ended`
         when it has its final row."""
         rough, teaches = self.rough(question), not question.ignore_eos
-        found = Outlook(rough, n=n, refiner=self._refiner, teaches=teaches)
+        judge = self._judge
+        verdicts = Verdicts(judge, question.prompt, n) if judge is not None else None
+        found = Outlook(rough, n=n, refiner=self._refiner, teaches=teaches, verdicts=verdicts)
         self._live.add(found)
         return found
 
@@ -194,12 +198,14 @@ class Forecasts:
         outlook.follow(self.ask(question, outlook))
 
     def _sharpen(self) -> None:
-        """Those whose prompt the model has read get a sharper forecast: not at once, when their
-        first token is on its way, and what ends before gets it when it is learned from."""
+        """Those whose prompt the model has read get a sharper forecast where that is of use while
+        they run: somebody looks at them, or others wait. Not at once, when their first token is on
+        its way. Who ends without gets it when it is learned from."""
         if self.snapshot.sharpens:
+            pressed = self.pressed()
             for outlook in self._live:
-                if outlook.logits and outlook.made is not None:
-                    self._put(_ANSWER, partial(self._sharper, outlook))
+                if outlook.logits and outlook.made is not None and (pressed or outlook.looked):
+                    self._errands.put(_ANSWER, partial(self._sharper, outlook))
 
     def ended(self, outlook: Outlook, row: RequestRow) -> None:
         """A request has its final row: learn from it."""
@@ -220,19 +226,27 @@ class Forecasts:
         self._rough.observe(length, censored)
         if not censored or stop_type == "limit":
             self.on_end(outlook.forecast.at_first, length)
-        if outlook.logits and self.snapshot.sharpens:
-            self._put(_LEARN, partial(self._late, outlook, length, censored))
-        else:
-            self.on_length(outlook.forecast, length, censored)
-        if len(self._lessons) < MOST_UNLEARNED:
-            self._lessons.append((outlook, length, censored))
+        if len(self._ended) < MOST_UNLEARNED:
+            self._ended.append((outlook, length, censored))
 
     def _teach(self) -> None:
-        """Lessons wait for an idle box, or till they are many: while the engine has all cores,
-        what is computed beside it holds up every stream."""
+        """What ended since the last look is sharpened and told all at once: what runs hot takes a
+        third of the time. Lessons wait for an idle box, or till they are many: while the engine has
+        all cores, what is computed beside it holds up every stream."""
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._lessons += ended[: MOST_UNLEARNED - len(self._lessons)]
+            if self.snapshot.sharpens:
+                self._errands.put(_LEARN, partial(self._late, ended))
+            else:
+                self._lengths(ended)
         if self._lessons and (not self._live or len(self._lessons) >= LESSONS):
             lessons, self._lessons = self._lessons, []
-            self._put(_LEARN, partial(self._observe, lessons))
+            self._errands.put(_LEARN, partial(self._observe, lessons))
+
+    def _lengths(self, ended: Sequence[tuple[Outlook, int, bool]]) -> None:
+        for outlook, length, censored in ended:
+            self.on_length(outlook.forecast, length, censored)
 
     def _retell(self) -> None:
         """What runs may be longer or shorter than it looked; that matters where others wait."""
@@ -252,50 +266,34 @@ class Forecasts:
             ]
             if flights or told:
                 self.on_flights(flights)
-                self._put(_LEARN, partial(self._pending, flights))
+                self._errands.put(_LEARN, partial(self._pending, flights))
             told = bool(flights)
 
     # -- the thread ------------------------------------------------------------------------------
 
-    def _put(self, order: int, job: Callable[[], None]) -> None:
-        if self._thread is not None:
-            self._jobs.put((order, next(self._numbers), job))
-
-    def _tell(self, call: Callable[[], None]) -> None:
-        """Does `call` on the event loop, if that still runs."""
-        assert self._loop is not None
+    def _begin(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(call)
-        except RuntimeError:  # the loop has closed: nobody is left to hear it
-            return
-
-    def _run(self) -> None:
-        self._guarded(self._open)
-        if self._oracle is None:
-            self._without = ForecasterSnapshot(state="global", degraded=_UNOPENED)
-        self._tell(self._opened.set)
-        while True:
-            _, _, job = self._jobs.get()
-            if job is _leave:
-                return
-            self._guarded(job)
-
-    def _guarded(self, job: Callable[[], None]) -> None:
-        try:
-            job()
-        except Exception:  # a thread's top: no forecast is worth a request
-            self.failed += 1
-            log.exception("the forecaster failed at something; serving goes on without it")
+            self._open()
+        finally:
+            if self._oracle is None:
+                self._without = ForecasterSnapshot(state="global", degraded=_UNOPENED)
+            self._errands.tell(self._opened.set)
 
     def _open(self) -> None:
         assert self._make is not None
         self._oracle = self._make()
-        self._refiner = refiner_of(self._oracle)
+        self._equip(self._oracle)
         said = self._oracle.snapshot
         named = said.version or "none"
         log.info("forecaster: %s, state %s %s", named, said.state, said.problem)
         trim()
-        self._put(_REMEMBER, partial(self._remember, self._past(), recall=True))
+        self._errands.put(_REMEMBER, partial(self._remember, self._past(), recall=True))
+
+    def _equip(self, oracle: Oracle) -> None:
+        """What requests from now on are accompanied by."""
+        self._refiner, self._judge = refiner_of(oracle), oracle.judge
+        if self._judge is not None:
+            self._judge.heard = lambda value: self.on_verdict(value)
 
     def _answer(
         self,
@@ -313,7 +311,7 @@ class Forecasts:
         finally:
             if outlook is not None:
                 outlook.made = found
-            self._tell(partial(self._resolve, future, found))
+            self._errands.tell(partial(self._resolve, future, found))
         if outlook is not None and found.state != "global":  # all alike: `usual` says it
             self._expect(outlook, found)
 
@@ -321,11 +319,12 @@ class Forecasts:
         if self._sharpened(outlook):
             self._expect(outlook, outlook.forecast)
 
-    def _late(self, outlook: Outlook, length: int, censored: bool) -> None:
-        """It ended before its second forecast was made: corrections of those must not be learned
-        from long answers alone."""
-        self._sharpened(outlook)
-        self._tell(partial(self.on_length, outlook.forecast, length, censored))
+    def _late(self, ended: Sequence[tuple[Outlook, int, bool]]) -> None:
+        """They ended, most before a second forecast was made: corrections of those must not be
+        learned from long answers alone."""
+        for outlook, _, _ in ended:
+            self._sharpened(outlook)
+        self._errands.tell(partial(self._lengths, ended))
 
     def _sharpened(self, outlook: Outlook) -> bool:
         """Makes what is foreseen anew, with what the model made of the prompt; whether it did."""
@@ -341,7 +340,7 @@ class Forecasts:
             self.last_nan = time.monotonic()
             log.error("a forecast is no distribution: the queue goes by arrival for a while")
         else:
-            self._tell(partial(outlook.told, table))
+            self._errands.tell(partial(outlook.told, table))
 
     def _resolve(self, future: "asyncio.Future[Forecast]", found: Forecast) -> None:
         self._waiting -= 1
@@ -361,8 +360,8 @@ class Forecasts:
     def _reload(self) -> None:
         if self._oracle is not None:
             self._oracle.reload()
-            self._refiner = refiner_of(self._oracle)
-            self._put(_REMEMBER, partial(self._remember, self._past(), recall=False))
+            self._equip(self._oracle)
+            self._errands.put(_REMEMBER, partial(self._remember, self._past(), recall=False))
 
     def _remember(self, rows: Iterator[Past], *, recall: bool) -> None:
         """One more row of the ledger, then whatever else is to be done, then the next one.
@@ -373,8 +372,8 @@ class Forecasts:
         if self._oracle is not None:
             self._oracle.rebuild([(one.prompt, one.length, one.censored) for one in found.answers])
         if recall:
-            self._tell(partial(self._recall, found))
-        self._put(_REMEMBER, partial(self._remember, rows, recall=recall))
+            self._errands.tell(partial(self._recall, found))
+        self._errands.put(_REMEMBER, partial(self._remember, rows, recall=recall))
 
     def _recall(self, row: Past) -> None:
         """The event loop's own memory of it."""
@@ -386,7 +385,3 @@ class Forecasts:
         )
         for one in row.answers:
             self._rough.observe(one.length, one.censored)
-
-
-def _leave() -> None:
-    """The thread's last job."""

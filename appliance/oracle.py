@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from appliance.forecast.archive import Arrays
+from appliance.forecast.judge import Judge
 from appliance.forecast.question import Question
 from appliance.forecast.refine import BadRefiner, Refiner
 from appliance.forecast.told import Forecast, ForecasterSnapshot
@@ -20,6 +21,9 @@ class Oracle(Protocol):
 
     @property
     def refine(self) -> Arrays | None: ...
+
+    @property
+    def judge(self) -> Judge | None: ...
 
     def answer(self, question: Question, /) -> Forecast: ...
 

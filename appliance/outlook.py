@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.engine.messages import Delta, Event, Finished, FirstLogits, Signals
+from appliance.engine.reports import Delta, Event, Finished, FirstLogits, Signals
 from appliance.expected import Table, moved, table_of
 from appliance.forecast.dataset import Signal
 from appliance.forecast.refine import Refined, Refinement, Refiner
 from appliance.forecast.told import Forecast
 from appliance.ticket import Account, Relay
+from appliance.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -113,15 +114,20 @@ class Outlook:
         n: int = 1,
         refiner: Refiner | None = None,
         teaches: bool = True,
+        verdicts: Verdicts | None = None,
     ) -> None:
-        """`teaches`: its length says something of the model."""
+        """`teaches`: its length says something of the model. `verdicts`: hears what its answers'
+        judge wants to know; None: there is no judge."""
         self.made: Forecast | None = None
         """Its own forecast, once it is made; the sharper one, once the model has read the prompt
         and that is made. Set by the thread that makes them."""
         self.logits = b""
         """The first ones, as the engine tells them, until a sharper forecast is made of them."""
+        self.looked = False
+        """Somebody wanted to know how it does while it ran."""
         self.n = n
         self.teaches = teaches
+        self.verdicts = verdicts
         self.tell: Callable[[Table], None] = lambda table: None
         """Takes to the engine how long the answer may become."""
         self._rough = rough
@@ -203,6 +209,7 @@ class Outlook:
     def _band(self, choice: _Choice) -> Band:
         if choice.length is not None:
             return Band.exactly(choice.length)
+        self.looked = True
         self._read(choice)
         told, now = Band.of(self.forecast), choice.now
         if now is None:
@@ -219,8 +226,10 @@ class Outlook:
             return
         choice = self._choices[told.choice]
         choice.generated = max(choice.generated, told.generated)
+        signal = Signal(told.generated, told.eos_margin, told.entropy, told.logprob)
+        if self.verdicts is not None:
+            self.verdicts.signal(told.choice, signal)
         if not self._broken:
-            signal = Signal(told.generated, told.eos_margin, told.entropy, told.logprob)
             choice.unread.append((signal, "".join(choice.text)[-TAIL:]))
             choice.text.clear()
             if len(choice.unread) >= MOST_UNREAD:
@@ -270,6 +279,8 @@ class Outlook:
         elif isinstance(event, Finished):
             choice = self._choices[event.choice]
             choice.length = choice.generated = event.counts.completion_tokens
+            if self.verdicts is not None:
+                self.verdicts.ended(event)
 
     # -- what is written down ----------------------------------------------------------------------
 

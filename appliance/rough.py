@@ -20,18 +20,20 @@ class Rough:
 
     def __init__(self) -> None:
         self._hazard = GlobalHazard()
+        self._unread: list[tuple[int, bool]] = []
+        """Ended since it was last worked out anew."""
         self._due = 0
         self._refresh()
 
     def observe(self, length: int, censored: bool) -> None:
         """An answer has ended, or was cut, after `length` tokens."""
-        self._hazard.observe(length, censored)
+        self._unread.append((length, censored))
+        if self._hazard.observed + len(self._unread) >= self._due:
+            self._refresh()
 
     def forecast(self, question: Question, state: State) -> Forecast:
         """What all requests are told. One that ignores the model's wish to end runs to its limit;
         `state` is the forecaster's, for that one."""
-        if self._hazard.observed >= self._due:
-            self._refresh()
         most, route = question.max_tokens, question.route
         if question.ignore_eos:
             return Forecast("", state, self._lengths, most, most, most, most, most, most, route)
@@ -40,6 +42,9 @@ class Rough:
         return Forecast("", "global", self._lengths, p10, p50, p90, p99, mean, most, route)
 
     def _refresh(self) -> None:
+        if self._unread:
+            self._hazard.observe_all(*zip(*self._unread, strict=True))
+            self._unread.clear()
         observed = self._hazard.observed
         self._due = observed + 1 + observed // _FRESH
         self._lengths: Lengths = self._hazard.lengths()

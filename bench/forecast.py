@@ -22,7 +22,7 @@ from appliance.calibrate.answers import NoRoom, Sampling
 from appliance.calibrate.cases import Case
 from appliance.calibrate.client import BoxAway, Refused
 from appliance.calibrate.questions import NoModel
-from appliance.calibrate.sharper import GAIN, SharperReport
+from appliance.calibrate.sharper import GAIN
 from appliance.forecast.baselines import GLOBAL, RIVALS
 from appliance.forecast.dataset import BadDataset, Prompt
 from appliance.forecast.encoder import EncoderError
@@ -36,9 +36,10 @@ from bench import forecast_table as table
 from bench.forecast_answers import generate, load
 from bench.forecast_cases import Labels, groups, other_model, prompts_of, served
 from bench.forecast_cost import cost, int8
-from bench.forecast_drift import Covered, Stream, covered, streams
+from bench.forecast_drift import covered, streams
 from bench.forecast_first import RELEASED as FIRST
 from bench.forecast_first import load as load_first
+from bench.forecast_unseen import unseen_sources
 from bench.machine import facts
 
 DATA = Path(__file__).parent / "data"
@@ -46,6 +47,8 @@ RELEASED = DATA / "forecast_answers.jsonl.gz"
 CAP = 512
 SKILL, TAU, TAU_UNSEEN = 0.65, 0.45, 0.30
 COVERED, WORST = (0.88, 0.92), 0.85
+READ = ", once the prompt is read"
+"""Of the second forecast of a request."""
 INT8_CRPS, INT8_QUALITY = 1.01, 0.007
 Goals = dict[str, tuple[float, bool]]
 """What was found, and whether it is enough."""
@@ -156,27 +159,30 @@ class _Group:
         others = list(runs.splits(of, self._labels, level, count))
         more = [main, *(one for one, _ in others)]
         self._show(table.others(more, floor))
-        second = [runs.sharpened(learned, options.seed), *(one for _, one in others)]
+        read = runs.second(learned, options.seed)
+        second = [runs.sharpened(learned, read), *(one for _, one in others)]
         found: dict[str, Any] = {
             "floor": floor,
             "in distribution": more,
-            "covered": covered(learned),
-            "drift": streams(learned, other_model(options.other_model), options.seed),
             "cost": cost(learned, options.model),
         }
-        self._show(table.streams(found["drift"]))
-        self._bounds(found["covered"], found["drift"])
+        self._bounds(learned.stage, found, "")
         say(table.cost(found["cost"]))
         self._judge(main, more)
         self._sharper([one for one in second if one is not None], found)
+        if read is not None:
+            self._bounds(runs.stage_of(learned, read), found, READ)
         self._int8(learned, found)
         self._refined(learned, found)
         if not options.quick:
-            found["unseen sources"] = apart = runs.unseen_sources(
-                of, self._labels, options.seed, None
-            )
+            found["unseen sources"] = apart = unseen_sources(of, self._labels, options.seed, None)
             self._show(table.unseen(apart))
-            self._goals["tau, unseen sources"] = (apart.kendall, apart.kendall >= TAU_UNSEEN)
+            for one, name in ((apart.first, ""), (apart.second, READ)):
+                if one is not None:
+                    self._goals[f"tau, unseen sources{name}"] = (
+                        one.kendall,
+                        one.kendall >= TAU_UNSEEN,
+                    )
         return found
 
     def _material(self) -> material.Material:
@@ -210,29 +216,34 @@ class _Group:
         against = _over(_mean([one.mae for one in ours]), everyone)
         self._goals["MAE over the global median's"] = (against, against <= 0.75)
 
-    def _sharper(self, told: Sequence[SharperReport], found: dict[str, Any]) -> None:
+    def _sharper(self, told: Sequence[runs.Sharpened], found: dict[str, Any]) -> None:
         """Of the second forecast, as the mean of the splits."""
         if not told:
             say("once the prompt is read: not measured: these prompts have no first logits")
             return
         found["once the prompt is read"] = told
         self._show(table.sharper(told))
-        tau = _mean([one.after.kendall for one in told])
+        tau = _mean([one.report.after.kendall for one in told])
         self._goals["tau, once the prompt is read"] = (tau, tau >= TAU)
-        ratio = _mean([one.ratio for one in told])
+        ratio = _mean([one.report.ratio for one in told])
         self._goals["CRPS, once the prompt is read, over before"] = (ratio, ratio <= GAIN)
 
-    def _bounds(self, now: Covered, drift: Sequence[Stream]) -> None:
-        say(
-            f"90 % bound, no cap: {now.overall:.3f} of the test answers, {now.worst:.3f} of "
-            f"{now.worst_source}"
-        )
+    def _bounds(self, stage: runs.Stage, found: dict[str, Any], name: str) -> None:
+        """Of the one forecast or the other."""
+        now = covered(stage)
+        drift = streams(stage, other_model(self._options.other_model), self._options.seed)
+        found[f"covered{name}"], found[f"drift{name}"] = now, drift
+        self._show(table.streams(drift))
+        worst = f", {now.worst:.3f} of {now.worst_source}" if now.worst_source else ""
+        say(f"90 % bound, no cap{name}: {now.overall:.3f} of the test answers{worst}")
         low, high = COVERED
-        self._goals["coverage of 90 %"] = (now.overall, low <= now.overall <= high)
-        self._goals["coverage, worst source"] = (now.worst, now.worst >= WORST)
+        self._goals[f"coverage of 90 %{name}"] = (now.overall, low <= now.overall <= high)
+        if now.worst_source:
+            self._goals[f"coverage, worst source{name}"] = (now.worst, now.worst >= WORST)
         for one in drift:
-            name = f"coverage after drift ({one.change})"
-            self._goals[name] = (one.later, low <= one.later <= high)
+            after = f"({one.change}){name}"
+            self._goals[f"coverage, 200 after drift {after}"] = (one.first, one.first >= WORST)
+            self._goals[f"coverage, later {after}"] = (one.later, low <= one.later <= high)
 
     def _int8(self, learned: runs.Learned, found: dict[str, Any]) -> None:
         try:

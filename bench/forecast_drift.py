@@ -2,7 +2,8 @@
 
 The forecaster and its calibration are fitted once, on other families. Bounds are moved by what the
 box moves them by (appliance/forecast/tracking.py). An answer that was cut within its bound counts
-with the chance that it would have gone beyond.
+with the chance that it would have gone beyond. A stream is drawn from the answers at hand, so that
+it is as long whatever their number, and every figure is the mean of several such streams.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +13,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.calibrate import extras
 from appliance.forecast import conformal
 from appliance.forecast.hazard import Lengths
 from appliance.forecast.tracking import Outcome, Tracker
-from bench.forecast_runs import Learned
+from bench.forecast_runs import Stage
 
-BEFORE = 300
-"""Answers before the change, at most half of all."""
-WINDOW = 200
+BEFORE, WINDOW, LATER = 300, 200, 400
+"""Answers of a stream before the change, right after it, and after those."""
+DRAWS = 3
+"""Streams of each change."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     change: str
     answers: int
+    """That the streams are drawn from."""
     before: float
+    """Of the 200 answers before the change."""
     first: float
     """Of the 200 answers after the change."""
     later: float
@@ -52,13 +55,9 @@ class Covered(msgspec.Struct, frozen=True):
 FEWEST = 20
 
 
-def covered(learned: Learned) -> Covered:
-    rows, hazards = learned.rows["test"], learned.hazards("test")
-    answers = [
-        _Answer(Lengths(h), int(n), bool(cut))
-        for h, n, cut in zip(hazards, rows.lengths, rows.censored, strict=True)
-    ]
-    kept = 1 - _missed(answers, Tracker(offsets_of(learned)), learning=False)[0]
+def covered(stage: Stage) -> Covered:
+    rows = stage.rows["test"]
+    kept = 1 - _missed(_answers(stage, "test"), Tracker(offsets_of(stage)), learning=False)[0]
     shares = {
         str(name): float(kept[rows.sources == name].mean())
         for name in np.unique(rows.sources)
@@ -76,79 +75,95 @@ class _Answer:
 
 
 def streams(
-    learned: Learned, other_model: Mapping[str, Sequence[tuple[int, bool]]], seed: int
+    stage: Stage, other_model: Mapping[str, Sequence[tuple[int, bool]]], seed: int
 ) -> tuple[Stream, ...]:
     """No change, answers half as long, twice as long; and, where there are answers (length, cut)
     of another model by prompt, those of that model."""
-    calm = answers_of(learned, seed)
+    calm = [one for part in UNTAUGHT for one in _answers(stage, part)]
     half = [_scaled(one, 0.5) for one in calm]
-    middle = min(BEFORE, len(calm) // 2)
-    swapped = answers_of(learned, seed, other_model)
-    changes = {
-        "none": calm,
-        "half as long": calm[:middle] + half[middle:],
-        "twice as long": half[:middle] + calm[middle:],
-    }
+    changes = {"none": (calm, calm), "half as long": (calm, half), "twice as long": (half, calm)}
+    swapped = [one for part in UNTAUGHT for one in _swapped(stage, part, other_model)]
     if swapped:
-        changes["another model"] = calm[:middle] + swapped
-    start = offsets_of(learned)
-    return tuple(_run(name, told, middle, start) for name, told in changes.items())
+        changes["another model"] = (calm, swapped)
+    start = offsets_of(stage)
+    return tuple(_run(name, *sides, start, seed) for name, sides in changes.items())
 
 
-def offsets_of(learned: Learned) -> tuple[float, ...]:
-    held = (learned.rows["calibration"], learned.hazards("calibration"))
-    test = (learned.rows["test"], learned.hazards("test"))
-    return extras.bounds(learned.of, held, test).table.offsets("")
+def offsets_of(stage: Stage) -> tuple[float, ...]:
+    return stage.limits.table.offsets("")
 
 
-def answers_of(
-    learned: Learned,
-    seed: int,
-    other: Mapping[str, Sequence[tuple[int, bool]]] | None = None,
+UNTAUGHT = ("test", "validation")
+"""Neither trained nor calibrated with. Validation prompts decided only when training stopped."""
+
+
+def answers_of(stage: Stage, seed: int) -> list[_Answer]:
+    """Those of the untaught parts, in random order."""
+    found = [one for part in UNTAUGHT for one in _answers(stage, part)]
+    return [found[at] for at in np.random.default_rng(seed).permutation(len(found))]
+
+
+def _answers(stage: Stage, part: str) -> list[_Answer]:
+    rows = stage.rows[part]
+    return [
+        _Answer(Lengths(h), int(n), bool(cut))
+        for h, n, cut in zip(stage.found[part], rows.lengths, rows.censored, strict=True)
+    ]
+
+
+def _swapped(
+    stage: Stage, part: str, other: Mapping[str, Sequence[tuple[int, bool]]]
 ) -> list[_Answer]:
-    """Of the prompts that were neither trained nor calibrated with, in random order. Validation
-    prompts decided only when training stopped."""
-    found: list[_Answer] = []
-    for part in ("test", "validation"):
-        rows, hazards = learned.rows[part], learned.hazards(part)
-        names = [learned.of.cases[at].name for at in learned.of.of(part)]
-        if other is None:
-            found += [
-                _Answer(Lengths(h), int(n), bool(cut))
-                for h, n, cut in zip(hazards, rows.lengths, rows.censored, strict=True)
-            ]
-            continue
-        first = np.unique(rows.prompts, return_index=True)[1]
-        for row in first:
-            for length, cut in other.get(names[rows.prompts[row]], ()):
-                found.append(_Answer(Lengths(hazards[row]), length, cut))
-    order = np.random.default_rng(seed).permutation(len(found))
-    return [found[at] for at in order]
+    """The other model's answers to the part's prompts, with what is foreseen of ours."""
+    rows = stage.rows[part]
+    names = [stage.of.cases[at].name for at in stage.of.of(part)]
+    first = np.unique(rows.prompts, return_index=True)[1]
+    return [
+        _Answer(Lengths(stage.found[part][row]), length, cut)
+        for row in first
+        for length, cut in other.get(names[rows.prompts[row]], ())
+    ]
 
 
 def _scaled(one: _Answer, factor: float) -> _Answer:
     return _Answer(one.raw, max(1, round(one.length * factor)), one.censored)
 
 
-def _run(name: str, answers: list[_Answer], middle: int, start: Sequence[float]) -> Stream:
-    moved = _missed(answers, Tracker(start), learning=True)
-    still = _missed(answers, Tracker(start), learning=False)
-    later = slice(middle + WINDOW, None)
-    first = slice(middle, middle + WINDOW)
-    return Stream(
-        change=name,
-        answers=len(answers),
-        before=_kept(moved[0][max(0, middle - WINDOW) : middle]),
-        first=_kept(moved[0][first]),
-        later=_kept(moved[0][later]),
-        still_first=_kept(still[0][first]),
-        still_later=_kept(still[0][later]),
-        bound=float(np.mean(moved[1][later])) if len(moved[1][later]) else float("nan"),
+def _run(
+    name: str,
+    calm: Sequence[_Answer],
+    changed: Sequence[_Answer],
+    start: Sequence[float],
+    seed: int,
+) -> Stream:
+    figures = []
+    for number in range(DRAWS):
+        drawn = np.random.default_rng([seed, number])
+        before = [calm[at] for at in drawn.integers(0, len(calm), BEFORE)]
+        after = [changed[at] for at in drawn.integers(0, len(changed), WINDOW + LATER)]
+        figures.append(_figures(before + after, start))
+    names = ("before", "first", "later", "still_first", "still_later", "bound")
+    means = np.mean(figures, axis=0).tolist()
+    return Stream(change=name, answers=len(calm), **dict(zip(names, means, strict=True)))
+
+
+def _figures(stream: list[_Answer], start: Sequence[float]) -> tuple[float, ...]:
+    """Of one stream, in the order of `Stream`'s fields."""
+    moved, bounds = _missed(stream, Tracker(start), learning=True)
+    still, _ = _missed(stream, Tracker(start), learning=False)
+    first, later = slice(BEFORE, BEFORE + WINDOW), slice(BEFORE + WINDOW, None)
+    return (
+        _kept(moved[BEFORE - WINDOW : BEFORE]),
+        _kept(moved[first]),
+        _kept(moved[later]),
+        _kept(still[first]),
+        _kept(still[later]),
+        float(np.mean(bounds[later])),
     )
 
 
 def _kept(missed: NDArray[np.float64]) -> float:
-    return float(1 - missed.mean()) if len(missed) else float("nan")
+    return float(1 - missed.mean())
 
 
 def _missed(

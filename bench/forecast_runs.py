@@ -4,7 +4,7 @@ Each part trains anew on its own training prompts; what a prompt family has in c
 side only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,21 +14,19 @@ from numpy.typing import NDArray
 from appliance.calibrate import extras, material
 from appliance.calibrate.cases import Case
 from appliance.calibrate.material import Material
-from appliance.calibrate.sharper import SharperReport, judged, logits_of, trained
+from appliance.calibrate.sharper import SharperReport, Trained, judged, logits_of, trained
 from appliance.forecast import scores
-from appliance.forecast.baselines import GLOBAL, RIVALS, Told, baselines
-from appliance.forecast.bootstrap import interval
-from appliance.forecast.evaluate import OURS, Bounds, Comparison, compare, told_by
+from appliance.forecast.baselines import ridge
+from appliance.forecast.evaluate import Bounds, Comparison, compare
 from appliance.forecast.families import PARTS, split
 from appliance.forecast.features import Fitted
 from appliance.forecast.rows import Rows
-from appliance.forecast.train import Recipe, Trained, train
+from appliance.forecast.train import Recipe, train
+from appliance.forecast.train import Trained as Network
 
 Floats = NDArray[np.float64]
 Labels = Sequence[Sequence[float]]
 
-FEW = 30
-"""Answers: sources with fewer are trained on, but not left out in turn."""
 FLOOR_SAMPLES = 4
 """Answers to a prompt that the noise floor is taken from."""
 
@@ -39,11 +37,32 @@ class Learned:
 
     of: Material
     fitted: Fitted
-    trained: Trained
+    trained: Network
     rows: dict[str, Rows]
 
     def hazards(self, part: str) -> Floats:
         return extras.hazards(self.trained.network, self.rows[part])
+
+    @property
+    def stage(self) -> "Stage":
+        """The first forecast: of the request alone."""
+        return Stage(self.of, self.rows, {part: self.hazards(part) for part in PARTS[1:]})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one of the two forecasts of a request says of the parts that were not trained on."""
+
+    of: Material
+    rows: Mapping[str, Rows]
+    found: Mapping[str, Floats]
+    """Hazards, by part."""
+
+    @property
+    def limits(self) -> extras.Bounds:
+        """Its bounds on the test answers, calibrated on the calibration answers."""
+        held, test = ((self.rows[p], self.found[p]) for p in ("calibration", "test"))
+        return extras.bounds(self.of, held, test)
 
 
 def learn(of: Material, labels: Labels, seed: int, recipe: Recipe | None = None) -> Learned:
@@ -105,14 +124,12 @@ def first_two(cases: Sequence[Case]) -> list[Case]:
 
 def in_distribution(learned: Learned, floor: float | None, seed: int) -> Comparison:
     """On the test families, with the conformal correction fitted on the calibration families."""
-    test, held = learned.rows["test"], learned.rows["calibration"]
-    limits = extras.bounds(
-        learned.of, (held, learned.hazards("calibration")), (test, learned.hazards("test"))
-    )
+    stage = learned.stage
+    limits = stage.limits
     return compare(
         learned.rows["train"],
-        test,
-        learned.hazards("test"),
+        stage.rows["test"],
+        stage.found["test"],
         cap=learned.of.cap,
         bounds=Bounds(limits.low_5, limits.high, limits.upper_95),
         floor=floor,
@@ -120,117 +137,53 @@ def in_distribution(learned: Learned, floor: float | None, seed: int) -> Compari
     )
 
 
+class Sharpened(msgspec.Struct, frozen=True, kw_only=True):
+    """The second forecast beside the first one, on the same test answers."""
+
+    report: SharperReport
+    ridge_mae: float
+    """Of a ridge on the first logits alone: they are views of the model's last state."""
+    ridge_kendall: float
+
+
 def splits(
     of: Material, labels: Labels, floor: float | None, count: int
-) -> Iterator[tuple[Comparison, SharperReport | None]]:
+) -> Iterator[tuple[Comparison, Sharpened | None]]:
     """The same measurement on other splits: how much of a figure is the luck of the split."""
     for seed in range(1, count):
         learned = learn(parted(of, seed), labels, seed)
-        yield in_distribution(learned, floor, seed), sharpened(learned, seed)
+        yield in_distribution(learned, floor, seed), sharpened(learned, second(learned, seed))
 
 
 # -- once the prompt is read ---------------------------------------------------------------------
 
 
-def sharpened(learned: Learned, seed: int) -> SharperReport | None:
-    """The second forecast beside the first one; None where the prompts have no first logits."""
-    of = learned.of
-    logits = logits_of(of.cases)
+def second(learned: Learned, seed: int) -> Trained | None:
+    """The second forecast's parts; None where the prompts have no first logits."""
+    logits = logits_of(learned.of.cases)
     if np.isnan(logits).any():
         return None
-    found = trained(of, learned.rows, logits, seed)
-    return judged(of, learned.trained.network, found)[1]
+    return trained(learned.of, learned.rows, logits, seed)
 
 
-# -- prompts like no other -----------------------------------------------------------------------
+def stage_of(learned: Learned, found: Trained) -> Stage:
+    """The second forecast, as `Learned.stage` has the first."""
+    return Stage(learned.of, found.rows, {part: found.hazards(part) for part in PARTS[1:]})
 
 
-class Unseen(msgspec.Struct, frozen=True, kw_only=True):
-    """Every source left out in turn, then all answers of all of them taken together."""
-
-    sources: int
-    answers: int
-    mae: dict[str, float]
-    """Of the forecaster, the global median and the rivals that see the same features."""
-    behind: dict[str, tuple[float, float]]
-    """95 % interval of each one's MAE less the forecaster's."""
-    crps: float
-    kendall: float
-    coverage_90: float
-    """Of the 90 % bound, calibrated without the source; at the cap it always holds."""
-    coverage_90_below: float
-    """Where the bound is below the cap."""
-    worst: dict[str, float]
-    """MAE over the global median's, of the three sources where that is largest."""
-
-
-def unseen_sources(of: Material, labels: Labels, seed: int, recipe: Recipe | None) -> Unseen:
-    """Each source's families are kept out of training, wherever else they occur."""
-    found = [_left_out(of, labels, name, seed, recipe) for name in _sources(of)]
-    truth = np.concatenate([one.truth for one in found])
-    families = np.concatenate([one.families for one in found])
-    told = {n: np.concatenate([one.told[n].point for one in found]) for n in found[0].told}
-    off = {name: np.abs(points - truth) for name, points in told.items()}
-    bound = np.concatenate([one.upper for one in found])
-    below = bound < of.cap
-    ratios = {
-        one.name: float(
-            np.abs(one.told[OURS].point - one.truth).mean()
-            / max(1.0, float(np.abs(one.told[GLOBAL].point - one.truth).mean()))
-        )
-        for one in found
-    }
-    return Unseen(
-        sources=len(found),
-        answers=len(truth),
-        mae={name: float(errors.mean()) for name, errors in off.items()},
-        behind={n: interval(e - off[OURS], families) for n, e in off.items() if n != OURS},
-        crps=float(np.concatenate([_given(one.told[OURS].crps) for one in found]).mean()),
-        kendall=scores.kendall(
-            truth, np.concatenate([_given(one.told[OURS].order) for one in found])
-        ),
-        coverage_90=float((truth <= bound).mean()),
-        coverage_90_below=float((truth <= bound)[below].mean()) if below.any() else float("nan"),
-        worst=dict(sorted(ratios.items(), key=lambda one: -one[1])[:3]),
+def sharpened(learned: Learned, found: Trained | None) -> Sharpened | None:
+    if found is None:
+        return None
+    of, known, asked = learned.of, found.rows["train"], found.rows["test"]
+    logits = logits_of(of.cases)
+    views = (logits[of.of(part)[found.rows[part].prompts]] for part in ("train", "test"))
+    alone = ridge(*views, known, of.cap).point
+    truth = np.minimum(asked.lengths, of.cap)
+    return Sharpened(
+        report=judged(of, learned.trained.network, found)[1],
+        ridge_mae=float(np.abs(alone - truth).mean()),
+        ridge_kendall=scores.kendall(truth, alone),
     )
-
-
-def _given(values: Floats | None) -> Floats:
-    assert values is not None, "the forecaster tells whole distributions"
-    return values
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    name: str
-    truth: NDArray[np.int64]
-    families: NDArray[np.int64]
-    told: dict[str, Told]
-    upper: Floats
-
-
-def _sources(of: Material) -> list[str]:
-    counts: dict[str, int] = {}
-    for case in of.cases:
-        counts[case.source] = counts.get(case.source, 0) + len(case.answers)
-    return sorted(name for name, count in counts.items() if count >= FEW)
-
-
-def _left_out(
-    of: Material, labels: Labels, name: str, seed: int, recipe: Recipe | None
-) -> _LeftOut:
-    here = np.array([case.source == name for case in of.cases])
-    kin = np.isin(of.families, of.families[here]) & ~here
-    parts = np.where(of.parts == "test", "train", of.parts)
-    parts[kin] = "unused"
-    parts[here] = "test"
-    learned = learn(replace(of, parts=parts), labels, seed, recipe)
-    test, held, hazards = learned.rows["test"], learned.rows["calibration"], learned.hazards("test")
-    limits = extras.bounds(learned.of, (held, learned.hazards("calibration")), (test, hazards))
-    truth = np.minimum(test.lengths, of.cap)
-    others = baselines(learned.rows["train"], test, of.cap, seed=seed, only={GLOBAL, *RIVALS})
-    told = {OURS: told_by(hazards, test, of.cap), **others}
-    return _LeftOut(name, truth, test.families, told, limits.high)
 
 
 def _only_test(of: Material) -> NDArray[np.bool_]:

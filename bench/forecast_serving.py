@@ -3,7 +3,9 @@
 Two daemons that differ in `forecast.enabled` alone, one loaded at a time, in pairs A B A B. Prompts
 are texts that none saw before; answers end by themselves, at temperature 0, so both sides generate
 the same tokens; nothing is drafted, as how much is depends on measured times. Goals: p50 of the
-time to first token within 2 % at one user, throughput within 1 % at eight.
+time to first token within 2 % at one user, throughput within 1 % at eight. What a forecast costs is
+paid once a request, so throughput is measured for short answers (at most 64 tokens) and for whole
+ones (at most 512).
 """
 
 import argparse
@@ -52,7 +54,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     add("--concurrency", type=numbers, default=(1, 8), metavar="N,N")
     add("--rounds", type=int, default=9, help="pairs per concurrency (default 9)")
     add("--per-round", type=int, default=32, help="requests per side and round (default 32)")
-    add("--output-tokens", type=int, default=64, help="per request at most (default 64)")
+    add("--output-tokens", type=numbers, default=(64, 512), metavar="N,N", help="at most")
     add("--threads", type=int, default=machine.usable_cores(), help="of the engine")
     add("--json", type=Path, metavar="PATH")
     return parser.parse_args(argv)
@@ -63,13 +65,13 @@ def _measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     scenario = next(one for one in SCENARIOS if one.name == "chat")
     cells = []
     with _both(options, folder) as (on, off):
-        _pair(on, off, _asks(texts, options), 1, 0)
-        for users in options.concurrency:
+        _pair(on, off, _asks(texts, options.per_round, 16), 1, 0)
+        for users, limit in _plan(options):
             rounds = [
-                _pair(on, off, _asks(texts, options), users, number)
+                _pair(on, off, _asks(texts, options.per_round, limit), users, number)
                 for number in range(options.rounds)
             ]
-            cells.append(_cell(Cell(scenario, users, tuple(rounds))))
+            cells.append(_cell(Cell(scenario, users, tuple(rounds)), limit))
         forecasts = _forecasts(on)
     print(f"forecaster: {json.dumps(forecasts)}")
     return {
@@ -92,8 +94,17 @@ def _texts() -> Iterator[str]:
     )
 
 
-def _asks(texts: Iterator[str], options: argparse.Namespace) -> list[Ask]:
-    return [_ask(next(texts), options.output_tokens) for _ in range(options.per_round)]
+def _plan(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    """Users, and the limit of their answers. One user is asked for the first token alone, which
+    comes as soon whatever the limit is."""
+    limits = sorted(options.output_tokens)
+    for users in options.concurrency:
+        for limit in limits[:1] if users == 1 else limits:
+            yield users, limit
+
+
+def _asks(texts: Iterator[str], count: int, limit: int) -> list[Ask]:
+    return [_ask(next(texts), limit) for _ in range(count)]
 
 
 def _ask(text: str, limit: int) -> Ask:
@@ -136,7 +147,7 @@ def _pair(on: Server, off: Server, asks: list[Ask], users: int, number: int) -> 
     return run_round(on, asks, users), run_round(off, asks, users)
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell, limit: int) -> dict[str, Any]:
     ratios = cell.ratios()
     name, goal = GOALS.get(cell.users, ("tokens_per_s", 0.99))
     found = ratios[name]
@@ -144,13 +155,14 @@ def _cell(cell: Cell) -> dict[str, Any]:
     noise = cell.noise(machine.usable_cores())
     noisy = f"; noisy: others took {noise:.0%}" if noise is not None and noise > NOISE else ""
     print(
-        f"{cell.users} users: {name} with forecasts / without {found.median:.3f} "
-        f"({found.low:.3f}-{found.high:.3f}), goal {goal}: "
+        f"{cell.users} users, {limit} tokens at most: {name} with forecasts / without "
+        f"{found.median:.3f} ({found.low:.3f}-{found.high:.3f}), goal {goal}: "
         f"{'reached' if reached else 'MISSED'}{noisy}",
         flush=True,
     )
     return {
         "concurrency": cell.users,
+        "output_tokens": limit,
         "ratios": {key: dataclasses.asdict(value) for key, value in ratios.items()},
         "noise": noise,
         "reached": reached,

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from appliance.calibrate.sharper import SharperReport
 from appliance.forecast import scores
 from appliance.forecast.baselines import GLOBAL, RIVALS
 from appliance.forecast.evaluate import OURS, Comparison, Method
 from appliance.forecast.refinescore import RefineReport
 from bench.forecast_cost import Cost, Int8
 from bench.forecast_drift import Stream
-from bench.forecast_runs import Floor, Unseen
+from bench.forecast_runs import Floor, Sharpened
+from bench.forecast_unseen import Forecasted, Unseen
 
 _COLUMNS = (
     "MAE", "MedAE", "bias", "MedRE", "log", "+-3", "+-10%", "+-25%", "+-50", "tau", "rank", "CRPS",
@@ -37,10 +37,14 @@ def comparison(found: Comparison) -> Iterator[str]:
     yield from _progress(found)
 
 
-def sharper(found: Sequence[SharperReport]) -> Iterator[str]:
+def sharper(found: Sequence[Sharpened]) -> Iterator[str]:
     """The forecast of the request alone beside the one with the first logits, each split a row."""
-    yield f"{'':8}{'MAE':>16}{'CRPS':>16}{'tau':>16}{'90 %':>8}   before, once the prompt is read"
-    for number, one in enumerate(found):
+    yield (
+        f"{'':8}{'MAE':>16}{'CRPS':>16}{'tau':>16}{'90 %':>8}   before, once the prompt is read; "
+        "a ridge on the first logits alone"
+    )
+    for number, each in enumerate(found):
+        one = each.report
         ninety = next(level.corrected for level in one.levels if level.level == 0.9)
         pairs = (
             (one.before.mae, one.after.mae, 1),
@@ -48,7 +52,8 @@ def sharper(found: Sequence[SharperReport]) -> Iterator[str]:
             (one.before.kendall, one.after.kendall, 3),
         )
         cells = " ".join(f"{a:7.{places}f} {b:7.{places}f}" for a, b, places in pairs)
-        yield f"split {number} {cells} {ninety:7.3f}"
+        alone = f"MAE {each.ridge_mae:.1f}, tau {each.ridge_kendall:.3f}"
+        yield f"split {number} {cells} {ninety:7.3f}   ridge: {alone}"
 
 
 def _method(one: Method) -> str:
@@ -117,12 +122,19 @@ def unseen(found: Unseen) -> Iterator[str]:
         behind = found.behind.get(name)
         tail = f"  {behind[0]:+.1f} to {behind[1]:+.1f} more than ours" if behind else ""
         yield f"  {name:26}{mae:7.1f}{tail}"
-    yield (
-        f"  tau {found.kendall:.3f}, CRPS {found.crps:.1f}, 90 % bound {found.coverage_90:.3f} "
-        f"({found.coverage_90_below:.3f} below the cap)"
-    )
+    yield f"  {_forecasted(found.first)}"
+    if found.second is not None:
+        yield f"  once the prompt is read: {_forecasted(found.second)}"
     worst = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.worst.items())
     yield f"  hardest, MAE over the global median's: {worst}"
+
+
+def _forecasted(one: Forecasted) -> str:
+    return (
+        f"MAE {one.mae:.1f}, tau {one.kendall:.3f}, rank {one.rank_accuracy:.3f}, CRPS "
+        f"{one.crps:.1f}, 90 % bound {one.coverage_90:.3f} ({one.coverage_90_below:.3f} below the "
+        "cap)"
+    )
 
 
 def streams(found: tuple[Stream, ...]) -> Iterator[str]:

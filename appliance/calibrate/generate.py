@@ -84,7 +84,6 @@ class Generation:
         self._away_since: float | None = None
         self._retry_at = 0.0
         self._tries = 0
-        self._why_away = ""
 
     def run(self) -> Outcome:
         """Until all is done, or it is stopped. Raises CannotGenerate, NoRoom."""
@@ -144,7 +143,6 @@ class Generation:
     def _away(self, now: float, why: str) -> None:
         """The box is not there: later again, until it has been gone for too long."""
         self._away_since = now if self._away_since is None else self._away_since
-        self._why_away = why
         if now - self._away_since > AWAY_S:
             raise CannotGenerate(
                 f"{why}, for {AWAY_S / 60:.0f} minutes now. Start it (`steelyard serve`) and then "

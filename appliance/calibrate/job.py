@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec.structs import replace
 from setproctitle import setproctitle
 
+from appliance import durable
 from appliance.accounts.keys import KeysError
 from appliance.calibrate.answers import NoRoom
 from appliance.calibrate.cases import Case, TooFew, enough
@@ -199,21 +200,10 @@ def _install(task: Task, made: Made, versions: Versions) -> Result:
         answers=sum(found.answers.values()),
     )
     if task.output is not None:
-        _write(task.output, made.bundle.named(task.output.stem).pack())
+        durable.replace(task.output, made.bundle.named(task.output.stem).pack())
         return replace(result, done=f"written to {task.output}")
     if task.install == "never" or (task.install == "if-better" and not found.wins):
         return replace(result, done="not installed")
     version = install(versions, made.bundle)
     done = f"{version.name} is in use"
     return replace(result, version=version.name, installed=True, done=done)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all. Raises OSError."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

@@ -4,13 +4,16 @@ Text and axes are drawn in the page's own colour, so that they are right in ligh
 """
 
 import io
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
+# Where its cache lies, and that a service has no home for one, is nothing to tell of.
+import matplotlib as mpl  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 OURS, OTHER, CUT = "#2a9d6f", "#8a8f98", "#d9822b"
 """Readable on white and on black."""

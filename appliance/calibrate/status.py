@@ -8,12 +8,13 @@ lock         held (flock) as long as one runs
 """
 
 import fcntl
-import os
 import time
 from pathlib import Path
 from typing import IO, Literal, get_args
 
 import msgspec
+
+from appliance import durable
 
 FOLDER = "calibration"
 
@@ -105,9 +106,7 @@ class StatusFiles:
     def write(self, status: Status) -> None:
         """Replaces it whole. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self.folder / f"status.json.{os.getpid()}"
-        new.write_bytes(msgspec.json.encode(status))
-        new.replace(self._status)
+        durable.replace(self._status, msgspec.json.encode(status), lasting=False)
 
     @property
     def running(self) -> bool:
@@ -138,9 +137,7 @@ class StatusFiles:
     def wish(self, wish: Wish) -> None:
         """What the calibration that runs shall do. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self.folder / f"wish.{os.getpid()}"
-        new.write_text(wish)
-        new.replace(self._wish)
+        durable.replace(self._wish, wish.encode(), lasting=False)
 
     @property
     def wished(self) -> Wish:

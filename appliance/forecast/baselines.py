@@ -51,12 +51,12 @@ def baselines(
         "median of the source": lambda: _by_source(train, test, cap),
         "words, GBDT": lambda: _gbdt(_words(train), _words(test), train, cap, seed),
         "kNN-16, embedding": lambda: _nearest(train.embedding, test.embedding, train, test, cap),
-        "PCA-16, ridge": lambda: _ridge(_pca(train), _pca(test), train, cap),
+        "PCA-16, ridge": lambda: ridge(_pca(train), _pca(test), train, cap),
         "PCA-16, MLP": lambda: _perceptron(_pca(train), _pca(test), train, cap, seed),
-        "embedding, ridge": lambda: _ridge(train.embedding, test.embedding, train, cap),
+        "embedding, ridge": lambda: ridge(train.embedding, test.embedding, train, cap),
         RIVALS[0]: lambda: _nearest(train.x, test.x, train, test, cap),
         RIVALS[1]: lambda: _gbdt(train.x, test.x, train, cap, seed),
-        RIVALS[2]: lambda: _ridge(train.x, test.x, train, cap),
+        RIVALS[2]: lambda: ridge(train.x, test.x, train, cap),
     }
     wanted = [name for name in ways if not only or name in only]
     return {name: ways[name]() for name in wanted if _possible(name, train)}
@@ -98,7 +98,7 @@ def _global(train: Rows, test: Rows, cap: int) -> Told:
 
 def _linear(train: Rows, test: Rows, cap: int) -> Told:
     known, asked = (np.log(part.prompt_tokens + 1.0)[:, None] for part in (train, test))
-    return _ridge(known, asked, train, cap)
+    return ridge(known, asked, train, cap)
 
 
 def _by_source(train: Rows, test: Rows, cap: int) -> Told:
@@ -111,7 +111,7 @@ def _by_source(train: Rows, test: Rows, cap: int) -> Told:
     return _point(np.array([known.get(name, overall) for name in test.sources]), cap)
 
 
-def _ridge(known: NDArray[Any], asked: NDArray[Any], train: Rows, cap: int) -> Told:
+def ridge(known: NDArray[Any], asked: NDArray[Any], train: Rows, cap: int) -> Told:
     """Its penalty is the one with the least squared error when each row is left out in turn."""
     centre, target = known.mean(axis=0), np.minimum(train.lengths, cap).astype(np.float64)
     level = target.mean()

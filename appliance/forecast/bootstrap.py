@@ -1,7 +1,5 @@
 """How sure a difference is: prompt families are drawn again and again, whole. Pure."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,23 +16,6 @@ def interval(
     sums, counts = _per_family(np.asarray(values, dtype=np.float64), families)
     picks = _drawn(len(sums), draws, seed)
     return _ends(sums[picks].sum(axis=1) / counts[picks].sum(axis=1))
-
-
-def ratio_interval(
-    top: Floats,
-    bottom: Floats,
-    families: NDArray[np.int64],
-    *,
-    of: Callable[[Floats, Floats], Floats] = np.divide,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """The 95 % interval of `of`(mean of top, mean of bottom), both drawn together."""
-    sums, counts = _per_family(np.asarray(top, dtype=np.float64), families)
-    others, _ = _per_family(np.asarray(bottom, dtype=np.float64), families)
-    picks = _drawn(len(sums), draws, seed)
-    size = counts[picks].sum(axis=1)
-    return _ends(of(sums[picks].sum(axis=1) / size, others[picks].sum(axis=1) / size))
 
 
 def _per_family(values: Floats, families: NDArray[np.int64]) -> tuple[Floats, Floats]:

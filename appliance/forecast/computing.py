@@ -3,16 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.forecast.bundle import BadForecaster, Bundle, Quality
-from appliance.forecast.embedders import Embedder
+from appliance.forecast.embedders import Embedder, TokenMean
 from appliance.forecast.encoder import EncoderError
 from appliance.forecast.first import LOGITS, logits_of
 from appliance.forecast.hazard import BINS, Lengths
+from appliance.forecast.judge import Judge, judge_of
 from appliance.forecast.neighbours import Neighbours
 from appliance.forecast.question import Question, Turn
 from appliance.forecast.sessions import Foreign, Running, start
@@ -45,6 +47,8 @@ class Computing:
     running: Running
     sharper: Running | None = None
     """Of the network that reads first logits; None: this forecaster has none."""
+    judge: Judge | None = None
+    """Of answers that have ended; None: this forecaster has none."""
 
     def embed(self, question: Question) -> Vector:
         """Raises EncoderError."""
@@ -72,6 +76,8 @@ class Computing:
 
     def close(self) -> None:
         self.embedder.close()
+        if self.judge is not None:
+            self.judge.close()
 
 
 def ready(
@@ -107,9 +113,15 @@ def ready(
     slim = replace(
         bundle, neighbours=neighbours, fp32=b"", int8=None, report_html=b"", report_json=b""
     )
-    found = Computing(slim, neighbours, embedder, running, sharper)
+    judge = judge_of(bundle.refine, partial(_apart, embedder))
+    found = Computing(slim, neighbours, embedder, running, sharper, judge)
     _prove(found)
     return found
+
+
+def _apart(source: Embedder) -> TokenMean | None:
+    """The same for answers, which are known by their tokens alone; None: it reads words."""
+    return source.apart() if isinstance(source, TokenMean) else None
 
 
 def _prove(computing: Computing) -> None:

@@ -23,6 +23,8 @@ from appliance.forecast.tokentable import TokenTable
 Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
 
+APART_BYTES = 1024 * 1024
+"""Of rows kept by one that is read seldom."""
 CHARACTERS = 8
 """Read of a text for each of the encoder's tokens that is wanted: longer words are rare."""
 
@@ -71,17 +73,26 @@ class TokenMean:
         head: int,
         tail: int,
         common: CommonTokens | None = None,
+        kept_bytes: int | None = None,
     ) -> None:
         """`centre` is taken off each row: what all have in common tells nothing."""
         self._table, self._centre = table, centre
         self._head, self._tail = head, tail
-        self._rows = TokenRows(table, centre, common or CommonTokens(), head + tail)
+        self._common = common or CommonTokens()
+        self._rows = TokenRows(table, centre, self._common, head + tail, kept_bytes)
         self.name = f"tokens-{head}-{tail}"
         self.dimensions = table.width
 
     def weighing(self, common: CommonTokens) -> "TokenMean":
         """The same, with other weights; it shares the table, which either closes."""
         return TokenMean(self._table, self._centre, self._head, self._tail, common)
+
+    def apart(self) -> "TokenMean":
+        """The same for another thread: its rows and its file are its own. Raises OSError."""
+        table = self._table.again()
+        return TokenMean(
+            table, self._centre, self._head, self._tail, self._common, kept_bytes=APART_BYTES
+        )
 
     def embed(self, question: Question) -> Vector:
         return unit(self._rows.sum(bounded(question.prompt, self._head, self._tail)))

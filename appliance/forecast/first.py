@@ -19,7 +19,7 @@ Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
 
 LOGITS = 128
-"""As the engine tells (engine.messages.FIRST_LOGITS)."""
+"""As the engine tells (engine.reports.FIRST_LOGITS)."""
 MOST_READ = 7
 """Lengths that are asked about, at most: the weights of both parts stay below 10 000."""
 _VECTORS = ("logits_mean", "logits_scale", "read_mean", "read_scale")

@@ -22,6 +22,7 @@ from appliance.forecast.conformal import Table
 from appliance.forecast.embedders import Embedder, embedder
 from appliance.forecast.encoder import Encoder, EncoderError
 from appliance.forecast.hazard import Lengths
+from appliance.forecast.judge import Judge
 from appliance.forecast.learning import Biases, Learning, within
 from appliance.forecast.pace import Pace
 from appliance.forecast.question import Question, Turn
@@ -129,12 +130,17 @@ class Forecaster:
         """Arrays for the in-flight refinement (refine.py); None where there are none."""
         return self._computing.bundle.refine if self._computing is not None else None
 
+    @property
+    def judge(self) -> Judge | None:
+        """Tells how likely an answer is right, once it has ended; None where nobody can. Who gets
+        it may keep it: any thread."""
+        return self._computing.judge if self._computing is not None else None
+
     def reload(self) -> ForecasterSnapshot:
         """Looks again which version is in use, and goes over to it. What was learned of lengths is
         kept; corrections of the former version are not, and `rebuild` is to be called again."""
-        if self._computing is not None:
-            self._computing.close()
-        self._computing, self._problem = None, NO_FORECASTER
+        self.close()
+        self._problem = NO_FORECASTER
         try:
             found = self._versions.load()
             if found is not None:
@@ -148,6 +154,12 @@ class Forecaster:
             log.exception("forecasts are global")
         self._learning.restart(self._table(), self._biases(), self._table(stage=1))
         return self._publish()
+
+    def close(self) -> None:
+        """Gives back the files it holds; forecasts are global from then on."""
+        if self._computing is not None:
+            self._computing.close()
+        self._computing = None
 
     def answer(self, question: Question) -> Forecast:
         """Never raises; well under a millisecond besides the embedding."""
@@ -166,7 +178,7 @@ class Forecaster:
 
     def sharpen(self, forecast: Forecast, values: bytes) -> Forecast:
         """The forecast made anew now that the model has read the prompt; `values` as the engine
-        tells them (engine.messages.FirstLogits). The same one where that tells nothing more. Never
+        tells them (engine.reports.FirstLogits). The same one where that tells nothing more. Never
         raises."""
         try:
             raw = self._sharper(forecast, values)

@@ -67,10 +67,6 @@ class Lengths:
         log = _log_survival(self.hazards, np.append(at.ravel() * scale, self.given * scale))
         return np.asarray(np.exp(log[:-1] - log[-1]).reshape(at.shape))
 
-    def cdf(self, cap: int) -> Floats:
-        """P(L <= g) at g = 0, 1, ..., cap - 1: what CRPS and means of min(L, cap) are made of."""
-        return 1.0 - self.survival(np.arange(cap))
-
     def quantile(self, tau: float) -> int:
         """The smallest whole n >= 1 with P(L <= n) >= tau; LONGEST at most."""
         return self.quantiles((tau,))[0]
@@ -175,14 +171,6 @@ def exposures(lengths: ArrayLike, censored: ArrayLike) -> tuple[Floats, Floats]:
     return ends, passed
 
 
-def log_likelihood(hazards: Floats, lengths: ArrayLike, censored: ArrayLike) -> Floats:
-    """Nats per answer: hazards[n, 24] of answers that ended, or were cut, at `lengths`."""
-    h = np.clip(hazards, _SMALLEST, 1 - _SMALLEST)
-    ends, passed = exposures(lengths, censored)
-    found: Floats = (ends * np.log(h) + passed * np.log1p(-h)).sum(axis=1)
-    return found
-
-
 def survivals(hazards: Floats, g: ArrayLike) -> Floats:
     """P(L > g) of many distributions at once: hazards[n, 24], g[m] -> [n, m]."""
     at = np.asarray(g, dtype=np.float64)
@@ -249,10 +237,16 @@ class GlobalHazard:
 
     def observe(self, length: int, censored: bool) -> None:
         """An answer has ended, or was cut, after `length` tokens."""
-        ends, passed = exposures([length], [censored])
-        self._ends = self._ends * self._keep + ends[0]
-        self._passed = self._passed * self._keep + passed[0]
-        self.observed += 1
+        self.observe_all([length], [censored])
+
+    def observe_all(self, lengths: Sequence[int], censored: Sequence[bool]) -> None:
+        """The same of several, oldest first."""
+        ends, passed = exposures(lengths, censored)
+        count = len(ends)
+        kept = self._keep ** np.arange(count)[::-1]
+        self._ends = self._ends * self._keep**count + kept @ ends
+        self._passed = self._passed * self._keep**count + kept @ passed
+        self.observed += count
 
     def lengths(self) -> Lengths:
         ends = self._ends + self.PRIOR_WEIGHT * self.PRIOR_HAZARD

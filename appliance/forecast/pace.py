@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from appliance.spread import spread
+
 KEPT = 256
 
 
@@ -23,8 +25,5 @@ class Pace:
         return self._told
 
     def _spread(self) -> tuple[float, float]:
-        if not self._times:
-            return (0.0, 0.0)
-        times = sorted(self._times)
-        middle, high = times[len(times) // 2], times[min(len(times) - 1, int(0.99 * len(times)))]
-        return (1000 * middle, 1000 * high)
+        middle, high, _ = spread(self._times)
+        return 1000 * middle, 1000 * high

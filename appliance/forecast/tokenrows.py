@@ -17,10 +17,17 @@ Vector = NDArray[np.float32]
 class TokenRows:
     """Rows by token id, each less the centre and times its weight. One thread at a time."""
 
-    def __init__(self, table: TokenTable, centre: Vector, common: CommonTokens, most: int) -> None:
-        """`most`: ids that are added up at a time, at most."""
+    def __init__(
+        self,
+        table: TokenTable,
+        centre: Vector,
+        common: CommonTokens,
+        most: int,
+        kept_bytes: int | None = None,
+    ) -> None:
+        """`most`: ids that are added up at a time, at most. `kept_bytes`: else KEPT_BYTES."""
         self._table, self._centre, self._common = table, centre, common
-        room = max(most, KEPT_BYTES // (4 * table.width))
+        room = max(most, (kept_bytes or KEPT_BYTES) // (4 * table.width))
         self._rows = np.empty((min(room, max(table.count, 1)), table.width), dtype=np.float32)
         self._place: dict[int, int] = {}
         """Where the row of a token is; the oldest first."""

@@ -36,16 +36,25 @@ class TokenTable:
     def __init__(self, path: Path) -> None:
         """Raises EncoderError: not a model, or a table of a kind that is not read here."""
         try:
-            self._file = open_model(part_with(path, NAME))
+            file = open_model(part_with(path, NAME))
         except BadModel as error:
             raise EncoderError(f"the model's token table cannot be read: {error}") from error
         except OSError as error:
             raise EncoderError(f"the model cannot be read: {error.strerror}") from error
         try:
-            self._place = _checked(self._file)
+            self._set(file, _checked(file))
         except BaseException:
-            self._file.close()
+            file.close()
             raise
+
+    def again(self) -> "TokenTable":
+        """The same, for another thread, closed apart. Raises OSError."""
+        found = TokenTable.__new__(TokenTable)
+        found._set(os.fdopen(os.dup(self._file.fileno()), "rb"), self._place)
+        return found
+
+    def _set(self, file: BinaryIO, place: Place) -> None:
+        self._file, self._place = file, place
         self.width: int = self._place.shape[0]
         self.count: int = self._place.shape[1]
         weights, size = _BLOCKS[self._place.type_name]

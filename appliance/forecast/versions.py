@@ -6,13 +6,12 @@ calibrate` and the operator change.
 """
 
 import json
-import os
 import re
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance import durable
 from appliance.forecast.bundle import MANIFEST, MAX_MANIFEST, SUFFIX, BadForecaster, Bundle
 
 PACKAGED = Path(__file__).parent / "packaged"
@@ -131,7 +130,7 @@ class Versions:
         """Whole or not at all, also after a power cut."""
         try:
             self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(path, data)
+            durable.replace(path, data, 0o600)
         except OSError as error:
             raise BadForecaster(
                 f"the forecaster cannot be kept: {error.strerror or error}. Give the state "
@@ -154,21 +153,3 @@ def _model_of(path: Path) -> str:
         return str(found.get("model_sha256", "")) if isinstance(found, dict) else ""
     except Exception:  # a packaged file that is broken counts as none: nothing depends on it
         return ""
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

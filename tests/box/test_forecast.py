@@ -100,6 +100,30 @@ def test_an_answer_carries_its_forecast_and_signals_when_asked_to(box: RunningBo
         assert logprob <= 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_has_ended_is_judged_for_who_asks_and_for_the_ledger(
+    box: RunningBox, stream: bool
+) -> None:
+    body = {"messages": HELLO, "max_tokens": 30, "temperature": 0, "stream": stream}
+    said = box.http.post(CHAT, json={**body, "return_forecast": True})
+    lines = said.text.splitlines() if stream else [f"data: {said.text}"]
+    answers = [json.loads(x[6:]) for x in lines if x.startswith("data: {")]
+    (found,) = (
+        choice["confidence_after"]
+        for answer in answers
+        for choice in answer["choices"]
+        if "confidence_after" in choice
+    )
+    assert 0 < found["value"] < 1
+    assert found["claim"] in ("quality", "confidence")
+    forecast = row_of(box, answers[0]["id"])["forecast"]
+    assert (forecast["confidence_after"], forecast["claim_after"]) == (
+        [found["value"]],
+        found["claim"],
+    )
+    assert "confidence_after" not in box.http.post(CHAT, json={**body, "max_tokens": 1}).text
+
+
 def test_slots_and_the_live_rows_tell_what_is_expected(box: RunningBox) -> None:
     asked = ask(box, "Write about mountains.", max_tokens=400, ignore_eos=False, seed=3)
     found: list[dict[str, Any]] = []
@@ -187,7 +211,7 @@ def test_the_command_prints_a_small_table_or_what_the_box_said(box: RunningBox) 
 def test_the_command_says_what_went_wrong_without_a_traceback(box: RunningBox) -> None:
     nobody = command(box, "hi", "--url", "http://127.0.0.1:9")
     assert nobody.returncode == 1
-    assert "does not answer" in nobody.stderr
+    assert "Nothing listens at" in nobody.stderr
     long = command(box, "word " * 4000)
     assert long.returncode == 1
     assert "prompt tokens" in long.stderr

@@ -109,8 +109,8 @@ def test_the_key_comes_from_the_file_else_from_the_environment(
     [
         (401, {"error": {"message": "no key was sent"}}, "no key was sent. Export the key as"),
         (404, {"error": {"message": "this box makes no forecasts"}}, "makes no forecasts"),
-        (502, "gateway", "the box answered 502"),
-        (200, ["no box"], "answers something else than a box"),
+        (502, "gateway", "said 502 and no reason: is it a box?"),
+        (200, ["no box"], "says something else than a box"),
     ],
 )
 def test_a_refusal_is_told_in_the_words_of_the_box(
@@ -127,7 +127,7 @@ def test_a_box_that_is_not_there_is_told_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["forecast", "hi", "--url", "http://127.0.0.1:1"]) == 1
-    assert "does not answer at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "Nothing listens at http://127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_what_is_not_known_is_told_as_that() -> None:

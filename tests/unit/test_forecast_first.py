@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from appliance.engine.messages import FIRST_LOGITS
+from appliance.engine.reports import FIRST_LOGITS
 from appliance.forecast.first import LOGITS, MOST_READ, BadFirst, Reader, logits_of
 from appliance.forecast.firstfit import fit, thresholds
 from appliance.forecast.network import MOST_PARAMETERS, parameters_of

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from appliance.forecast import reliability, scores
-from appliance.forecast.bootstrap import interval, ratio_interval
+from appliance.forecast.bootstrap import interval
 from appliance.forecast.hazard import BINS, Lengths
 
 
@@ -148,10 +148,3 @@ def test_answers_of_one_family_are_not_counted_as_many() -> None:
     wide = interval(np.repeat(per_family, 20), np.repeat(np.arange(30), 20))
     narrow = interval(np.repeat(per_family, 20), np.arange(600))
     assert wide[1] - wide[0] > 3 * (narrow[1] - narrow[0])
-
-
-def test_a_ratio_is_drawn_with_both_sides_together() -> None:
-    base = np.random.default_rng(0).uniform(50, 150, 100)
-    low, high = ratio_interval(0.9 * base, base, np.arange(100))
-    assert low == pytest.approx(0.9)
-    assert high == pytest.approx(0.9)

@@ -11,7 +11,7 @@ import pytest
 
 from appliance import forecasts as module
 from appliance.accounts.pace import MEMORY_TOKENS, Pace
-from appliance.engine.messages import Delta, Finished, Signals
+from appliance.engine.reports import Delta, Finished, Signals
 from appliance.eta import starts_in
 from appliance.forecast.forecaster import NO_FORECASTER
 from appliance.forecasts import Forecasts
@@ -37,7 +37,8 @@ async def settled(found: Forecasts) -> None:
     """Everything that was put before this is done, lessons too."""
     found._teach()
     done = asyncio.get_running_loop().create_future()
-    found._put(module._LEAVE, lambda: found._tell(lambda: done.set_result(None)))
+    errands = found._errands
+    errands.put(module._REMEMBER + 1, lambda: errands.tell(lambda: done.set_result(None)))
     await asyncio.wait_for(done, 30)
 
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from appliance import forecasts as module
-from appliance.engine.messages import FIRST_LOGITS, FirstLogits, Sampling, Submit
+from appliance.engine.commands import Sampling, Submit
+from appliance.engine.reports import FIRST_LOGITS, FirstLogits
 from appliance.engine.rows import first_tokens
 from appliance.expected import Table
 from appliance.outlook import Outlook
 from tests.unit.api_box import Step, chat, client_of, ledger_of
 from tests.unit.forecast_parts import Teller, forecasting, long_answer, question
+from tests.unit.step_parts import Loop
 from tests.unit.test_forecasts import ended, row, running, settled, signals
 from tests.unit.test_signals import soft, soft_loop
-from tests.unit.test_step import Loop
 
 CHAT = "/v1/chat/completions"
 VALUES = np.linspace(-30, -1, FIRST_LOGITS).astype("<f4").tobytes()
@@ -68,6 +69,7 @@ async def test_what_runs_is_forecast_anew_and_the_engine_is_told(
     monkeypatch.setattr(module, "PENDING_S", 0.001)
     tables: list[Table] = []
     async with running(sharp()) as found:
+        found.pressed = lambda: True
         outlook = found.outlook(question(), 1)
         found.begin(outlook, question(), tables.append)
         await until(lambda: tables)
@@ -128,8 +130,10 @@ async def test_scores_are_of_what_was_told_before_and_corrections_of_both(
         found.begin(outlook, question())
         await settled(found)
         outlook.signal(FirstLogits("r", VALUES))
+        assert outlook.now.p50 == 100
         await until(lambda: outlook.forecast.stage)
         found.ended(outlook, row(20))
+        await until(lambda: corrected)
     assert (scored, corrected) == ([0], [(1, 0)])
 
 
