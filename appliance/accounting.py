@@ -19,12 +19,12 @@ from appliance.engine.journal import segments
 from appliance.ledger.books import Identity
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.keysign import open_signer
-from appliance.ledger.restart import recover, settled, spent
+from appliance.ledger.restart import numbers_in, recover, settled, spent
 from appliance.ledger.retention import housekeep
 from appliance.ledger.rows import Note, Payload, RequestRow, Row
 from appliance.ledger.writer import CLOSE_S, Ledger, LedgerSnapshot
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JOURNAL_DIR = "journal"
@@ -55,6 +55,8 @@ class Accounting:
             self.ledger.close(0)
             raise
         self._task: asyncio.Task[None] | None = None
+        self._numbers: dict[Path, frozenset[int]] = {}
+        """Of the requests in each spent segment: what is in it does not change any more."""
 
     def keep(self, engine_pid: Callable[[], int]) -> None:
         """Starts the housekeeping: the journal is synced and cleared in turns."""
@@ -70,7 +72,8 @@ class Accounting:
     def _close(self) -> None:
         hopeless = not self.ledger.snapshot.ok
         if self.ledger.flush(_HOPELESS_S if hopeless else _WAIT_S):
-            self._tidy(0)
+            with contextlib.suppress(OSError, LedgerError, TimeoutError):
+                self._tidy(0)  # the next start does what this cannot
             with contextlib.suppress(LedgerError):
                 self._note("stopped")
         self.ledger.close(_HOPELESS_S if hopeless else CLOSE_S)
@@ -91,13 +94,13 @@ class Accounting:
                 if turn % _KEEP_HOUSE_EVERY == 0:
                     await asyncio.to_thread(self._keep_house)
             except (OSError, LedgerError, TimeoutError) as error:
-                _log.warning("the ledger could not be looked after: %s", error)
+                log.warning("the ledger could not be looked after: %s", error)
 
     def _keep_house(self) -> None:
         """Seals a segment that is full or old enough, and drops what is kept no longer."""
         keep = partial(housekeep, policy=self._policy, signer=self._signer, wall_ns=time.time_ns())
         for done in self.ledger.run(keep).result(_WAIT_S):
-            _log.info("%s", done)
+            log.info("%s", done)
 
     def _sync(self, pid: int) -> None:
         """What the engine wrote reaches the disk itself."""
@@ -110,10 +113,16 @@ class Accounting:
                     os.close(handle)
 
     def _tidy(self, pid: int) -> None:
-        """Segments whose every request has its final row are not needed any more."""
-        for segment in spent(self.journal_dir, pid):
-            if self.ledger.run(partial(settled, segment=segment)).result(_WAIT_S):
-                segment.path.unlink()
+        """Segments whose every request has its final row are not needed any more. They are read
+        here, once: on the ledger's thread it would hold up every admission."""
+        found = spent(self.journal_dir, pid)
+        known = self._numbers
+        self._numbers = {
+            one.path: known[one.path] if one.path in known else numbers_in(one) for one in found
+        }
+        for path, numbers in self._numbers.items():
+            if self.ledger.run(partial(settled, numbers=numbers)).result(_WAIT_S):
+                path.unlink(missing_ok=True)
 
 
 class Unrecorded:
@@ -122,7 +131,6 @@ class Unrecorded:
 
     def __init__(self) -> None:
         self.snapshot = LedgerSnapshot(recording=False)
-        self.unrecorded = 0
         self._number = 0
 
     def next_number(self) -> int:
@@ -133,11 +141,9 @@ class Unrecorded:
         return _done(0)
 
     def record(self, row: RequestRow, payload: Payload | None) -> "Future[int]":
-        self.unrecorded += 1
         return _done(0)
 
     def record_made(self, make: Callable[[], object]) -> "Future[int]":
-        self.unrecorded += 1
         return _done(0)
 
     def act(self, row: Row, payload: Payload | None = None) -> "Future[int]":

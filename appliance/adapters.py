@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from appliance.config import Config
-from appliance.engine.messages import LoraSet
+from appliance.engine.commands import LoraSet
 from appliance.gguf import BadModel, misfit, read_adapter
 from appliance.models import ModelFile
 from appliance.models.fingerprints import fingerprint
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def adapters_of(config: Config, model: ModelFile) -> tuple[Adapter, ...]:
                     f"two LoRA adapters are called {source.name}: give one another `name` in "
                     "model.lora"
                 )
-            _log.warning("%s: not loaded, model.lora has another of its name", source.path)
+            log.warning("%s: not loaded, model.lora has another of its name", source.path)
             continue
         found.append(_checked(len(found), source, config, model))
     return tuple(found)

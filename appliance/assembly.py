@@ -18,7 +18,7 @@ from appliance.config import Config
 from appliance.control.budgets import Forecasting
 from appliance.control.correction import ControlSnapshot, Correction
 from appliance.control.replay import Entry
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 from appliance.forecast.forecaster import Corrections, Forecaster, Served
 from appliance.forecasts import Forecasts
 from appliance.ledger import corrections as log
@@ -29,10 +29,10 @@ from appliance.prepare.messages import PrepareLimits
 from appliance.prepare.template import CHATML
 from appliance.snapshot import EngineSnapshot
 from appliance.steering import Steering, forecast_error
-from appliance.supervisor import Policy, Supervisor
+from appliance.supervisor import Supervisor
 from appliance.threads import usable_cores
 from appliance.ticker import Ticker
-from appliance.watchdog import Tolerance
+from appliance.watchdog import Policy, Tolerance
 
 
 def load_of(config: Config, path: Path, journal_dir: Path | None = None) -> Load:

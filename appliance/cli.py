@@ -20,6 +20,7 @@ from appliance.commands.configured import config_option
 from appliance.commands.control import control_group
 from appliance.commands.cost import cost_group
 from appliance.commands.doctor import doctor_command
+from appliance.commands.exits import FAILED, INTERRUPTED, USAGE
 from appliance.commands.forecast import forecast_command
 from appliance.commands.keys import keys_group, tenants_group
 from appliance.commands.lora import loras_of
@@ -34,15 +35,11 @@ from appliance.commands.tui import tui_command
 from appliance.commands.tune import tune_group
 from appliance.commands.update import update_group
 from appliance.commands.usage import usage_command
+from appliance.errors import ForOperator
 
 if TYPE_CHECKING:
     from appliance.accounts.keys import KeyStore
     from appliance.config import Config
-
-FAILED = 1
-USAGE = 2
-"""Also for a configuration that cannot be used."""
-INTERRUPTED = 130
 
 DOCS = Path("docs/configuration.md")
 
@@ -69,47 +66,37 @@ def run(args: Sequence[str]) -> int:
 
 def _report(error: Exception) -> int:
     """Say what went wrong and what to do, on standard error."""
-    from appliance.accounts.keys import KeysError
-    from appliance.accounts.prices import PricesError
-    from appliance.accounts.sums import BadReport
-    from appliance.alone import CannotServe
-    from appliance.backup.errors import BackupError
-    from appliance.bundle.errors import BundleError
+    import sqlite3
+
+    from appliance.bundle.errors import BundleError  # it cannot know what the box knows
     from appliance.config import ConfigError
-    from appliance.gguf import BadModel
-    from appliance.ledger.errors import LedgerError
-    from appliance.support.pack import SupportError
-    from appliance.tls.errors import TlsError
-    from appliance.tune.store import TuneError
+    from appliance.ledger.meanings import meaning
 
     if isinstance(error, ConfigError):
-        click.echo(f"steelyard: the configuration cannot be used:\n{error}", err=True)
+        click.echo(f"steelyard: the configuration cannot be used:\n{_plain(error)}", err=True)
         return USAGE
-    if isinstance(
-        error,
-        _Refusal
-        | NotDone
-        | KeysError
-        | BadModel
-        | LedgerError
-        | PricesError
-        | BadReport
-        | SupportError
-        | CannotServe
-        | BackupError
-        | BundleError
-        | TlsError
-        | TuneError,
-    ):
-        click.echo(f"steelyard: {error}", err=True)
+    if isinstance(error, ForOperator | BundleError):
+        click.echo(f"steelyard: {_plain(error)}", err=True)
+        return FAILED
+    if isinstance(error, UnicodeEncodeError):
+        click.echo(f"steelyard: {error.object!a} is not UTF-8: write it in UTF-8", err=True)
+        return FAILED
+    if isinstance(error, sqlite3.Error) and (known := meaning(error, "the ledger")):
+        click.echo(f"steelyard: {_plain(known)}", err=True)
         return FAILED
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    click.echo(f"steelyard: {what} (`steelyard --debug ...` shows where)", err=True)
+    if isinstance(error, OSError) and error.strerror:  # the machine's, and no bug of ours
+        what = f"{error.filename or 'input or output'}: {error.strerror}"
+    click.echo(f"steelyard: {_plain(what)} (`steelyard --debug ...` shows where)", err=True)
     return FAILED
 
 
-class _Refusal(Exception):
-    """The command will not do it. Says why and what to do."""
+def _plain(said: object) -> str:
+    """As a terminal may see it: names of others stand in it, such as those in a backup's list."""
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode()
+        for sign in str(said)
+    )
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -178,7 +165,10 @@ def serve_command(
     simulate_board: bool,
 ) -> int:
     """Run the box until SIGTERM."""
+    from appliance.alone import refuse_strangers
+
     config = _load(file, server__host=host, server__port=port, model__path=model, model__lora=lora)
+    refuse_strangers(config.server.state_dir)
     _refuse_open_box(config, _keys(config))
     from appliance.daemon import serve
 
@@ -190,10 +180,10 @@ def _refuse_open_box(config: "Config", keys: "KeyStore") -> None:
     from appliance.config import is_loopback
 
     if keys.problem:
-        raise _Refusal(keys.problem)
+        raise NotDone(keys.problem)
     host = config.server.host
     if not is_loopback(host) and not keys.has_live("infer"):
-        raise _Refusal(
+        raise NotDone(
             f"{host} can be reached by other machines, and no valid key with scope infer exists. "
             "Make one first: `steelyard keys create NAME --scope infer`, or listen on 127.0.0.1"
         )
@@ -204,9 +194,11 @@ def _refuse_open_box(config: "Config", keys: "KeyStore") -> None:
 @click.option("--model", help="GGUF file to test.")
 def selftest_command(file: Path | None, model: str | None) -> int:
     """Load the model in a child process and prove one decode."""
-    config = _load(file, model__path=model)
+    from appliance.alone import refuse_strangers
     from appliance.selftest import selftest
 
+    config = _load(file, model__path=model)
+    refuse_strangers(config.server.state_dir)
     return selftest(config)
 
 

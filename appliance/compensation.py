@@ -58,12 +58,11 @@ _NOTHING = Correction("")
 class _Channel:
     """On the ticker's thread."""
 
-    __slots__ = ("offsets", "recorder", "rejected_at")
+    __slots__ = ("offsets", "recorder")
 
     def __init__(self, run: int, name: str, offsets: Sequence[float]) -> None:
         self.recorder = Recorder(run, name)
         self.offsets = offsets
-        self.rejected_at = 0.0
 
 
 class Compensation:

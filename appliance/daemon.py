@@ -35,6 +35,7 @@ from appliance.board.service import BoardService
 from appliance.board.simulated import simulated
 from appliance.config import Config, is_loopback
 from appliance.discovery import Announcing
+from appliance.errors import shutting_down
 from appliance.ledger.entry import Energy
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import RequestRow
@@ -50,13 +51,13 @@ from appliance.seat import Seat
 from appliance.service import Around, Service, identity_of
 from appliance.serving import start_http
 from appliance.stage import BoxStage
-from appliance.supervisor import EngineCannotStart, shutting_down
+from appliance.supervisor import EngineCannotStart
 from appliance.switching import Switch
 from appliance.tls import TlsError, TlsState, in_clear, tls_on
 from appliance.trim import be_frugal
 from appliance.watchdogfeed import WatchdogFeed, ask_for_start
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FAILED = 1
 GAVE_UP = 70
@@ -83,7 +84,7 @@ def serve(config: Config, *, simulate_board: bool = False) -> int:
         PrepareError,
         TlsError,
     ) as error:
-        _log.critical("cannot serve: %s", error)
+        log.critical("cannot serve: %s", error)
         return FAILED
     finally:
         stop_logs()
@@ -180,7 +181,7 @@ class Daemon:
     def _open_accounting(self, model: ModelFile) -> Accounting | None:
         """None when it is switched off, which only measurements should do. Raises LedgerError."""
         if os.environ.get("STEELYARD_LEDGER") == "off":
-            _log.warning("the ledger is off (STEELYARD_LEDGER=off): nothing is counted")
+            log.warning("the ledger is off (STEELYARD_LEDGER=off): nothing is counted")
             return None
         identity = identity_of(model, self._llama_commit)
         return Accounting(self._config.server.state_dir, self._config.ledger, identity)
@@ -193,7 +194,7 @@ class Daemon:
         starting = asyncio.create_task(self._seat.service.start(), name="start")
         if await self._until_told(starting):
             return True
-        _log.warning("told to stop before the box was ready")
+        log.warning("told to stop before the box was ready")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return False
@@ -288,10 +289,10 @@ class Daemon:
             banner(url, secret, name, key_needed=not open_box, ca=ca, warning=warning), flush=True
         )
         if warning:
-            _log.warning("%s", warning)
+            log.warning("%s", warning)
         self._watchdog_feed.start()
         notify(f"READY=1\nSTATUS=serving {name} at {url}")
-        _log.info("ready: serving %s at %s", name, url)
+        log.info("ready: serving %s at %s", name, url)
         self._announcing.start(listener.getsockname()[1], tls=tls is not None)
 
     # -- main loop -------------------------------------------------------------------------------
@@ -328,10 +329,10 @@ class Daemon:
         await self._switch.close()
         service = self._seat.service
         if open_requests:
-            _log.info("draining %d requests for at most %g s", open_requests, limit)
+            log.info("draining %d requests for at most %g s", open_requests, limit)
         left = await service.drain(limit, lambda: self._signals >= 2)
         if left:
-            _log.warning("ending %d requests that did not finish in time", left)
+            log.warning("ending %d requests that did not finish in time", left)
         service.supervisor.fail_all(shutting_down(retry_after=30))
 
 

@@ -10,15 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from appliance.engine.messages import (
-    Command,
-    Fatal,
-    Frames,
-    OutOfStep,
-    Report,
-    decode_report,
-    frame,
-)
+from appliance.engine.commands import Command
+from appliance.engine.framing import Frames, OutOfStep, decode_report, frame
+from appliance.engine.reports import Fatal, Report
 from appliance.logformat import for_child
 
 _REAP_S = 5.0

@@ -1,10 +1,15 @@
-"""The faults that are not ours: a client's (`BadRequest`), a refusal, the engine's end.
+"""The faults that are not ours: a client's (`BadRequest`), a refusal, the engine's end; and those
+that the operator is told of (`ForOperator`).
 
 Anything else that is raised is a bug: it is logged, answered with 500 and a trace id, and never
 shown to the client in detail.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+
+class ForOperator(Exception):
+    """What the operator asked for cannot be done; the message says why, and what to do."""
 
 
 class ApiError(Exception):
@@ -64,9 +69,11 @@ class ContextExceeded(BadRequest):
 
     type = "exceed_context_size_error"
 
-    def __init__(self, prompt_tokens: int, n_ctx: int) -> None:
+    def __init__(self, prompt_tokens: int, n_ctx: int, *, at_least: bool = False) -> None:
+        """`at_least`: they were not counted, but so many it has for certain."""
+        has = f"at least {prompt_tokens}" if at_least else f"{prompt_tokens}"
         super().__init__(
-            f"the request has {prompt_tokens} prompt tokens, and the context holds {n_ctx} with at "
+            f"the request has {has} prompt tokens, and the context holds {n_ctx} with at "
             "least one for the answer: shorten the prompt or raise engine.context in the config",
             param="messages",
             code="context_length_exceeded",
@@ -98,11 +105,6 @@ class MethodNotAllowed(ApiError):
     type = "invalid_request_error"
 
 
-class NotSupported(ApiError):
-    status = 501
-    type = "not_supported_error"
-
-
 def _retry_after(seconds: float) -> dict[str, str]:
     """Whole seconds, at least one, as the header wants it."""
     return {"Retry-After": str(max(1, round(seconds)))}
@@ -128,6 +130,16 @@ class Unavailable(ApiError):
         self, message: str, *, retry_after: float = 2.0, code: str = "unavailable"
     ) -> None:
         super().__init__(message, code=code, headers=_retry_after(retry_after))
+
+
+Farewell = Callable[[], ApiError]
+"""Makes what a request is told that the end of a service meets."""
+
+
+def shutting_down(retry_after: float = 2.0) -> ApiError:
+    """What is told to requests that are open when the box stops, or come after that. `retry_after`
+    in seconds."""
+    return Unavailable("the box is shutting down", retry_after=retry_after, code="shutting_down")
 
 
 class DeadlineExceeded(ApiError):

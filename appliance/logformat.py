@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 import time
@@ -13,6 +14,7 @@ _JSON = "STEELYARD_LOGGING_JSON"
 """The setting's own name in the environment, so both ways of making it agree."""
 
 _encode = msgspec.json.Encoder().encode
+_WILD = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _CHARS = 4000
 """Of a line that a child tells the daemon."""
 _listening: int | None = None
@@ -37,14 +39,22 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level and text; line breaks inside a message are shown, never made."""
+    """Time, level and text; line breaks inside a message are shown, never made, and so is whatever
+    else a terminal would obey."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
+        message = tame(record.getMessage())
         line = f"{_time(record)} {record.levelname.lower():7} {record.name}: {message}"
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        return f"{line}\n{record.exc_text}" if record.exc_text else line
+        if not record.exc_text:
+            return line
+        return "\n".join((line, *map(tame, record.exc_text.split("\n"))))
+
+
+def tame(text: str) -> str:
+    """With control characters, and those that turn the direction of text, spelt out."""
+    return _WILD.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def formatter(*, json: bool) -> logging.Formatter:

@@ -2,15 +2,7 @@
 
 from collections.abc import Callable
 
-from appliance.engine.messages import (
-    Command,
-    Expect,
-    Pause,
-    Pool,
-    Reprioritise,
-    Slow,
-    Steer,
-)
+from appliance.engine.commands import Command, Expect, Pause, Pool, Reprioritise, Slow, Steer
 from appliance.ticket import Ticket
 from appliance.tickets import Tickets
 

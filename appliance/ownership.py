@@ -10,6 +10,14 @@ import stat
 from pathlib import Path
 
 
+def hand_over(path: Path, like: Path) -> None:
+    """What root made at `path` belongs to whom `like` belongs. Does nothing for others than root,
+    and follows no link, which the other owner may have put there. Raises OSError."""
+    if os.geteuid() == 0:
+        owner = like.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
 def keep_owner(state_dir: Path) -> None:
     """At the end of this process all that is in `state_dir` belongs to who owns the directory now.
     Does nothing for others than root, and where the owner is root."""

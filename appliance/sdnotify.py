@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
@@ -18,4 +18,4 @@ def notify(state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as link:
             link.sendto(state.encode(), address)
     except OSError as error:
-        _log.warning("systemd was not told %r: %s", state, error)
+        log.warning("systemd was not told %r: %s", state, error)

@@ -3,10 +3,10 @@ gate, metrics, the board) asks through here, and follows by itself when another 
 
 from collections.abc import Callable, Mapping
 
+from appliance.errors import Farewell
 from appliance.models import ModelFile
 from appliance.service import Around, Service
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
-from appliance.supervisor import Farewell
 from appliance.ticket import Ticket
 from appliance.trim import trim
 

@@ -5,13 +5,13 @@ import logging
 
 from appliance.assembly import preparer_of, supervisor_of
 from appliance.config import Config
-from appliance.engine.messages import Ready
+from appliance.engine.reports import Ready
 from appliance.models import ModelFile, check
 from appliance.prepare.client import PrepareError
 from appliance.supervisor import EngineCannotStart
 from appliance.tune.store import applied
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FAILED = 1
 

@@ -16,16 +16,16 @@ from appliance.adapters import Adapters, adapters_of
 from appliance.board.snapshot import BoardSnapshot
 from appliance.config import Config
 from appliance.control.correction import ControlSnapshot
+from appliance.errors import Farewell, shutting_down
 from appliance.ledger.books import Books, Identity, boot_id, texts_of
 from appliance.ledger.entry import Energy
 from appliance.ledger.rows import RequestRow
 from appliance.ledger.writer import Ledger
 from appliance.models import ModelFile
 from appliance.snapshot import EngineSnapshot, SteeringSnapshot
-from appliance.supervisor import Farewell, shutting_down
 from appliance.tune.store import applied
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _FORECASTER_S = 10.0
 """Seconds that the box waits for its forecaster once the engine is ready."""
@@ -67,7 +67,7 @@ class Service:
         config, tuned = applied(around.config, model.sha256)
         if tuned:
             told = ", ".join(f"{name} {value}" for name, value in tuned.items())
-            _log.info("tuned settings in use: %s", told)
+            log.info("tuned settings in use: %s", told)
         accounting = around.accounting
         journal_dir = accounting.journal_dir if accounting is not None else None
         self._around = around
@@ -120,7 +120,7 @@ class Service:
             if failure is not None:
                 raise failure  # the engine's first: it knows best what is wrong with a model
         if not await self.forecasts.opened(_FORECASTER_S):
-            _log.warning("the forecaster opens slowly: till it is there, estimates are rough")
+            log.warning("the forecaster opens slowly: till it is there, estimates are rough")
         self.books = self._books()
 
     async def drain(self, limit_s: float, hurried: Callable[[], bool] = lambda: False) -> int:

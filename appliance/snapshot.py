@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from appliance.engine.messages import Admission, Policy, Ready, SlotState, Stats
+from appliance.engine.commands import Admission, Policy
+from appliance.engine.reports import Ready, SlotState, Stats
 
 EngineState = Literal["starting", "ready", "backoff", "stopping", "failed"]
 

@@ -7,16 +7,16 @@ from functools import partial
 
 from appliance.board.service import BoardService
 from appliance.config import Config
+from appliance.errors import Farewell
 from appliance.ledger.rows import Action
 from appliance.models import ModelFile, Stored, check_stored, memory_free, memory_need
 from appliance.models.store import Store
 from appliance.seat import Seat
 from appliance.selftest import proven
 from appliance.service import Around
-from appliance.supervisor import Farewell
 from appliance.switching import Tell, Trial
 
-_log = logging.getLogger("appliance.switch")
+log = logging.getLogger("appliance.switch")
 
 BEHIND = 10
 """Niceness of the engine that is only tried: the one that serves comes first."""
@@ -71,7 +71,7 @@ class BoxStage:
         service.supervisor.turn_away(farewell())
         left = await service.drain(limit_s)
         if left:
-            _log.warning("ending %d requests that did not finish within %g s", left, limit_s)
+            log.warning("ending %d requests that did not finish within %g s", left, limit_s)
 
     async def change(self, model: ModelFile, farewell: Farewell) -> None:
         await self._seat.change(model, farewell)
@@ -90,7 +90,7 @@ class BoxStage:
         self._around.ledger.act(row).add_done_callback(partial(_unwritten, row.action))
 
     def give_up(self, reason: str) -> None:
-        _log.critical("giving up: %s", reason)
+        log.critical("giving up: %s", reason)
         self._around.give_up(reason)
 
 
@@ -107,4 +107,4 @@ def _unwritten(action: str, written: "asyncio.Future[int]") -> None:
     """On the ledger's thread."""
     with contextlib.suppress(asyncio.CancelledError):
         if (error := written.exception()) is not None:
-            _log.error("%s is in this log alone: %s", action, error)
+            log.error("%s is in this log alone: %s", action, error)

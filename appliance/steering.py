@@ -13,7 +13,7 @@ from collections.abc import Callable
 from appliance.config.control import A_LEAST, ControlConfig
 from appliance.control.budgets import Budgets, Forecasting, Seen, fallback
 from appliance.control.correction import ControlSnapshot
-from appliance.engine.messages import Expect, Steer
+from appliance.engine.commands import Expect, Steer
 from appliance.expected import Table
 from appliance.snapshot import EngineSnapshot, SteeringSnapshot
 

@@ -10,39 +10,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from appliance.deaths import Deaths
+from appliance.engine.commands import Cancel, Command, Load, Pause, Ping, Shutdown, Slow, Submit
 from appliance.engine.journal import has_room
-from appliance.engine.messages import (
-    Batch,
-    Cancel,
-    Command,
-    Fatal,
-    Load,
-    Pause,
-    Ping,
-    Pong,
-    Ready,
-    Report,
-    Shutdown,
-    Slow,
-    Stats,
-    Submit,
-)
+from appliance.engine.reports import Batch, Fatal, Pong, Ready, Report, Stats
 from appliance.enginechild import EngineChild, describe_exit
-from appliance.errors import ApiError, EngineFailed, Unavailable
+from appliance.errors import ApiError, EngineFailed, Farewell, Unavailable, shutting_down
 from appliance.ledger.recovery import Lost, read_lost
 from appliance.orders import Orders
 from appliance.snapshot import EngineSnapshot, QueueSnapshot, accumulate, with_unreported
 from appliance.ticket import Account, CancelReason, Ticket
 from appliance.tickets import Tickets
 from appliance.vitals import read_vitals
-from appliance.watchdog import Cause, Tolerance, Watchdog, lacks_gpu
+from appliance.watchdog import Cause, Policy, Watchdog, lacks_gpu
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
 _GOODBYE_S = 2.0
@@ -52,27 +37,8 @@ _DEATH_S = 1.0
 """A child that was sent SIGKILL runs no more; its exit may take longer with much memory to free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """When the child is given up, and when the box is."""
-
-    running: Tolerance
-    start_timeout_s: float
-    deaths: int
-    window_s: float
-    require_gpu: bool = False
-
-
 class EngineCannotStart(Exception):
     """The first start failed; the message is for the operator."""
-
-
-Farewell = Callable[[], ApiError]
-
-
-def shutting_down(retry_after: float = 2.0) -> ApiError:
-    """What is told to requests that are open when the box stops, or come after that."""
-    return Unavailable("the box is shutting down", retry_after=retry_after, code="shutting_down")
 
 
 class Supervisor:
@@ -150,7 +116,7 @@ class Supervisor:
     def slow(self, on: bool) -> None:
         """The machine is hot: compute less, till it is not."""
         if on != self.snapshot.slowed:
-            _log.warning("the engine %s", "computes less: it is hot" if on else "is fast again")
+            log.warning("the engine %s", "computes less: it is hot" if on else "is fast again")
             self.snapshot = replace(self.snapshot, slowed=on)
             self._send(Slow(on))
 
@@ -158,7 +124,7 @@ class Supervisor:
         """A restart that an operator asked for: does not count as a death."""
         if self.snapshot.state != "ready":
             raise Unavailable("the engine is not running, so it is starting anyway")
-        _log.warning("restarting the engine: %s", reason)
+        log.warning("restarting the engine: %s", reason)
         self._planned = True
         self._give_up(Cause("engine_restarted", f"was restarted: {reason}"))
 
@@ -245,7 +211,7 @@ class Supervisor:
             f"the engine died {self._deaths.count(now)} times within "
             f"{self._deaths.window_s:.0f} s, the last time because it {self.snapshot.last_failure}"
         )
-        _log.critical("giving up: %s", reason)
+        log.critical("giving up: %s", reason)
         self.snapshot = replace(self.snapshot, state="failed")
         self.fail_all(EngineFailed(reason, code="engine_failed"))
         self._tickets.settle(Lost())
@@ -265,7 +231,7 @@ class Supervisor:
         failed = self.snapshot.last_failure
         while self._load.journal_dir and not has_room(self._load.journal_dir):
             if self.snapshot.last_failure != NO_ROOM:
-                _log.error("the engine %s", NO_ROOM)
+                log.error("the engine %s", NO_ROOM)
                 self.snapshot = replace(self.snapshot, last_failure=NO_ROOM)
             self._tickets.expire_waiting()
             await asyncio.sleep(WATCH_S)
@@ -304,7 +270,7 @@ class Supervisor:
         if self._policy.require_gpu and (cause := lacks_gpu(ready)):
             raise _Lost(cause)
         for reason in ready.degraded:
-            _log.warning("degraded: %s", reason)
+            log.warning("degraded: %s", reason)
         now = time.monotonic()
         vitals = read_vitals(self.snapshot.pid)
         memory = vitals.anonymous_bytes if vitals is not None else 0
@@ -349,7 +315,7 @@ class Supervisor:
         planned, self._planned = self._planned, False
         if not planned:
             self._deaths.add(time.monotonic())
-        _log.error("the engine %s", cause.message)
+        log.error("the engine %s", cause.message)
         if self._child is not None:
             self._child.kill()
             self._child.mute()  # what it still says would be counted to the next one

@@ -20,16 +20,16 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from appliance.errors import ApiError, Unavailable
+from appliance.errors import ApiError, Farewell, Unavailable
 from appliance.gguf import BadModel
 from appliance.ledger.rows import Action
 from appliance.models import ModelFile
 from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
 from appliance.snapshot import ModelSwitch, SwitchEnd, SwitchPhase, SwitchResult
-from appliance.supervisor import EngineCannotStart, Farewell
+from appliance.supervisor import EngineCannotStart
 
-_log = logging.getLogger("appliance.switch")
+log = logging.getLogger("appliance.switch")
 
 REASONS = (BadModel, EngineCannotStart, PrepareError)
 """Why a model cannot be served, in words for the operator; all else is a bug of ours."""
@@ -167,7 +167,7 @@ class Switch:
         return self._ended("switched")
 
     async def _back(self, former: ModelFile, why: str) -> SwitchEnd:
-        _log.error("%s cannot be served: %s", self._state.target, why)
+        log.error("%s cannot be served: %s", self._state.target, why)
         self._enter("returning")
         try:
             await self._stage.change(former, self._farewell)
@@ -187,7 +187,7 @@ class Switch:
     def _enter(self, phase: SwitchPhase) -> None:
         self._state = replace(self._state, phase=phase)
         source, target = self._state.source, self._state.target
-        _log.warning("from %s to %s: %s", source, target, phase)
+        log.warning("from %s to %s: %s", source, target, phase)
         notify(f"STATUS=from {source} to {target}: {phase}")
 
     def _ended(self, result: SwitchResult, why: str = "") -> SwitchEnd:
@@ -204,7 +204,7 @@ class Switch:
 
     def _end(self, end: SwitchEnd, by: Action) -> None:
         self._state = ModelSwitch(last=end)
-        say = _log.info if end.result == "switched" else _log.error
+        say = log.info if end.result == "switched" else log.error
         say("from %s to %s: %s %s", end.source, end.target, end.result, end.why or end.note)
         if end.result != "stopped":
             notify(f"STATUS=serving {self._stage.model.name}")
@@ -231,7 +231,7 @@ def _words(error: Exception) -> str:
     """For the operator. A bug has a traceback in the log."""
     if isinstance(error, REASONS):
         return str(error)
-    _log.error("the switch failed by a bug of ours", exc_info=error)
+    log.error("the switch failed by a bug of ours", exc_info=error)
     return f"the box failed on it ({type(error).__name__}): its log tells why"
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from appliance.control.correction import Mode, TickerSnapshot
+from appliance.spread import spread
 
 log = logging.getLogger(__name__)
 
@@ -93,18 +94,19 @@ class Beat:
         self.overruns += now > self.due
 
     def snapshot(self, now: float, mode: Mode, degraded: str) -> TickerSnapshot:
-        late, cost = sorted(self.late), sorted(self.cost)
+        late_p50, late_p99, late_max = spread(self.late)
+        cost_p50, cost_p99, _ = spread(self.cost)
         return TickerSnapshot(
             mode=mode,
             period_s=self.period_s,
             ticks=self.ticks,
             overruns=self.overruns,
             skipped=self.skipped,
-            late_p50_s=_share(late, 0.5),
-            late_p99_s=_share(late, 0.99),
-            late_max_s=late[-1] if late else 0.0,
-            cost_p50_s=_share(cost, 0.5),
-            cost_p99_s=_share(cost, 0.99),
+            late_p50_s=late_p50,
+            late_p99_s=late_p99,
+            late_max_s=late_max,
+            cost_p50_s=cost_p50,
+            cost_p99_s=cost_p99,
             at=now,
             degraded=degraded,
         )
@@ -219,7 +221,3 @@ def ahead_of_all() -> bool:
     except (OSError, AttributeError):
         return False
     return True
-
-
-def _share(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

@@ -6,17 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from appliance.engine.messages import (
-    Counts,
-    Delta,
-    Event,
-    Expect,
-    Finished,
-    FirstLogits,
-    Signals,
-    Started,
-    Submit,
-)
+from appliance.engine.commands import Expect, Submit
+from appliance.engine.reports import Counts, Delta, Event, Finished, FirstLogits, Signals, Started
 from appliance.errors import ApiError
 from appliance.ledger.recovery import Recovered
 

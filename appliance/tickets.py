@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from appliance.engine.messages import Event, Pool, Started, Submit
+from appliance.engine.commands import Pool, Submit
+from appliance.engine.reports import Event, Started
 from appliance.errors import ApiError, EngineFailed
 from appliance.ledger.recovery import Lost
 from appliance.snapshot import QueueSnapshot

@@ -6,7 +6,7 @@ counts only while the daemon itself was there to listen.
 
 from dataclasses import dataclass
 
-from appliance.engine.messages import Ready
+from appliance.engine.reports import Ready
 from appliance.vitals import Vitals
 
 STOPPED_S = 1.0
@@ -43,6 +43,17 @@ class Tolerance:
     step_timeout_s: float
     memory_growth_bytes: int
     """0: any growth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When the child is given up, and when the box is: after `deaths` within `window_s`."""
+
+    running: Tolerance
+    start_timeout_s: float
+    deaths: int
+    window_s: float
+    require_gpu: bool = False
 
 
 class Watchdog:

@@ -21,6 +21,7 @@ from appliance.board.service import BoardService
 from appliance.board.snapshot import BoardSnapshot
 from appliance.config import BoardConfig
 from appliance.snapshot import EngineSnapshot
+from appliance.spread import spread
 from bench import bridge_faults, machine
 from firmware_bridge.commands import Ping, Stream
 from firmware_bridge.events import Done, Samples
@@ -97,7 +98,7 @@ def _measured(link: Link, firmware: int, seconds: float) -> dict[str, Any]:
             if isinstance(event, Done):
                 trips.append(event.round_trip)
     took, after = time.monotonic() - begun, link.telemetry.counters
-    trips.sort()
+    middle, high, largest = spread(trips)
     return {
         "seconds": round(took, 1),
         "samples_per_s": round((after.samples - before.samples) / took, 1),
@@ -105,9 +106,9 @@ def _measured(link: Link, firmware: int, seconds: float) -> dict[str, Any]:
         "lost": after.lost - before.lost,
         "bad_frames": after.bad - before.bad,
         "commands": len(trips),
-        "rtt_p50_ms": round(1000 * trips[len(trips) // 2], 2),
-        "rtt_p99_ms": round(1000 * trips[len(trips) * 99 // 100], 2),
-        "rtt_max_ms": round(1000 * trips[-1], 2),
+        "rtt_p50_ms": round(1000 * middle, 2),
+        "rtt_p99_ms": round(1000 * high, 2),
+        "rtt_max_ms": round(1000 * largest, 2),
         "host_cpu_pct": round(100 * (time.process_time() - host) / took, 2),
         "firmware_cpu_pct": round(100 * (_cpu_s(firmware) - board) / took, 2),
     }

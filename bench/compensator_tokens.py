@@ -69,8 +69,9 @@ def released(prompts: Path | None, seeds: int) -> dict[str, Stream]:
 
 
 def _stream(learned: runs.Learned, seed: int) -> Stream:
-    answers = answers_of(learned, seed)
-    logs = np.array([log_quantiles(one.raw) for one in answers]) + np.array(offsets_of(learned))
+    stage = learned.stage
+    answers = answers_of(stage, seed)
+    logs = np.array([log_quantiles(one.raw) for one in answers]) + np.array(offsets_of(stage))
     return Stream(
         np.log([one.length for one in answers]),
         np.array([one.censored for one in answers]),

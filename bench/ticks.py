@@ -11,16 +11,15 @@ import argparse
 import asyncio
 import ctypes
 import json
-import math
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from appliance.spread import spread
 from bench import servers
 from bench.load import LoadError, call, post
 from bench.machine import facts
@@ -192,13 +191,8 @@ def cost(requests: int = 64, ticks: int = 3000) -> dict[str, float]:
         begun = time.thread_time()
         compensation.tick(now)
         took.append(1e3 * (time.thread_time() - begun))
-    return dict(_quantiles(sorted(took)))
-
-
-def _quantiles(ordered: list[float]) -> Iterator[tuple[str, float]]:
-    yield "p50_ms", round(ordered[len(ordered) // 2], 4)
-    yield "p99_ms", round(ordered[math.floor(len(ordered) * 0.99)], 4)
-    yield "max_ms", round(ordered[-1], 4)
+    names = ("p50_ms", "p99_ms", "max_ms")
+    return {name: round(ms, 4) for name, ms in zip(names, spread(took), strict=True)}
 
 
 if __name__ == "__main__":

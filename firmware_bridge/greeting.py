@@ -1,14 +1,17 @@
 """HELLO and DESCRIBE: who the board is, and whether both ends read the same bytes the same way."""
 
+import math
 import struct
 from dataclasses import replace
 
 from firmware_bridge import messages as m
 from firmware_bridge import parse
 from firmware_bridge.commands import Refusal
-from firmware_bridge.events import BoardInfo
+from firmware_bridge.events import BoardInfo, Description
 from firmware_bridge.wire import WireError
 
+MOST = 1e6
+"""Of a step, an offset and a sigma, in any unit."""
 STEP = 0x9E3779B1
 """From one nonce to the next; odd, so that it takes 2³² greetings until one comes again."""
 
@@ -56,7 +59,16 @@ class Greeting:
             return Refusal("the board's schema is not the one that this program was built with")
         if len(channels) != self.offered.channel_count:
             return Refusal("the board's channels are not all described")
+        if not all(map(_sound, parsed)):
+            return Refusal("the board describes what no sensor measures, or under no name")
         return replace(self.offered, channels=channels, outputs=outputs)
+
+
+def _sound(told: Description) -> bool:
+    """Numbers that can be reckoned with, and words that can be shown."""
+    numbers = (told.scale, told.offset, told.sigma)
+    words = told.name and (told.name + told.unit).isprintable()
+    return bool(words) and all(math.isfinite(n) and abs(n) <= MOST for n in numbers)
 
 
 def objection(offered: BoardInfo) -> str | None:

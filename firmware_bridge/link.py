@@ -33,6 +33,7 @@ from firmware_bridge.events import (
     Unusable,
 )
 from firmware_bridge.messages import UNREAD
+from firmware_bridge.port import Port
 from firmware_bridge.protocol import Counters, Session, State
 
 log = logging.getLogger(__name__)
@@ -148,11 +149,13 @@ class Link:
 
     def _converse(self) -> None:
         """Talk until the device fails (which raises) or the link is stopped."""
-        port = serial.serial_for_url(self._path, do_not_open=True)
+        device = "://" not in self._path
+        port = Port() if device else serial.serial_for_url(self._path, do_not_open=True)
         port.baudrate = BAUD
         port.timeout = READ_SECONDS
         port.write_timeout = WRITE_SECONDS
-        if "://" not in self._path:
+        if device:
+            port.port = self._path
             port.exclusive = True
         port.open()
         try:

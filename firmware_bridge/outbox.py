@@ -35,6 +35,8 @@ class Entry:
 
 
 class Outbox:
+    """Of one session. `now` is in monotonic seconds everywhere."""
+
     def __init__(self, seq: int) -> None:
         self.in_flight: Entry | None = None
         self.retries = 0

@@ -18,6 +18,8 @@ EVENTS_REMEMBERED = 256
 
 
 class Readings:
+    """Of one session. `now` is in monotonic seconds everywhere."""
+
     def __init__(self) -> None:
         self.account = IndexAccount()
         self.clock = Clock()

@@ -26,6 +26,9 @@ STALE_S = 2.0
 """Without samples: the stream is every 5 ms."""
 MOST_GAP_S = 1.0
 """Of lost samples that power is carried across, at the mean of its ends; longer is not measured."""
+MOST_WATTS = 1e5
+"""Of one rail. More is no measurement: a sensor or its description is at fault, and energy that
+nothing has drawn must not get into the account of requests."""
 UNDRIFTED = Drift(0.0, "none", 0)
 
 
@@ -206,7 +209,11 @@ class _Rail:
             row[number] * self._channels[number].scale + self._channels[number].offset
             for number in (self._volts, self._amperes)
         )
-        before, self.watts = self.watts, max(0.0, volts * amperes)
+        watts = max(0.0, volts * amperes)
+        if watts > MOST_WATTS:
+            self._index, self.watts = None, None
+            return
+        before, self.watts = self.watts, watts
         gap = 0.0 if self._index is None else (index - self._index) * period_s
         self._index = index
         if before is not None and 0 < gap <= MOST_GAP_S:

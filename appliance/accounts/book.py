@@ -30,6 +30,7 @@ from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import Action
 
 log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())  # without a daemon, whoever asked says it, once
 
 _LEAST_BYTES = 512
 """Of a database. A shorter file SQLite takes for an empty one, whatever it is."""
@@ -69,6 +70,10 @@ class Change:
     keys: tuple[Stored, ...] = ()
     removed: tuple[str, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+
+
+class _Loose(Exception):
+    """Nothing is wrong with what the file holds."""
 
 
 _Place = tuple[int, int]
@@ -207,7 +212,7 @@ def _look(path: Path) -> os.stat_result | None:
     except OSError as error:
         raise _unreadable(path, error) from error
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _unreadable(path, "others may write to it (chmod 600 it)")
+        raise _unreadable(path, _Loose("others may write to it (chmod 600 it)"))
     return found if found.st_size else None
 
 
@@ -263,14 +268,16 @@ def _busy(error: sqlite3.OperationalError) -> bool:
 
 
 def _unreadable(path: Path, why: object) -> KeyFileError:
-    said = str(why)
+    """With what to do: a sound ledger on a full disk must not be moved away."""
+    said, until = str(why), "the ledger is restored from a copy, or moved away to start anew"
     if isinstance(why, OSError):
-        said = why.strerror or said
-    elif isinstance(why, sqlite3.Error):
-        said = meaning(why, path) or said
+        said, until = why.strerror or said, "it can: check its owner, permissions and disk"
+    elif isinstance(why, sqlite3.Error) and (known := meaning(why, path)):
+        said, until = known, "that is mended"
+    elif isinstance(why, _Loose):
+        until = "that is mended"
     return KeyFileError(
-        f"{path}: the keys cannot be read: {said}. Nobody can authenticate until the ledger is "
-        "restored from a copy, or moved away to start anew"
+        f"{path}: the keys cannot be read: {said}. Nobody can authenticate until {until}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import msgspec
 
 from appliance.accounts.limits import Limits
+from appliance.errors import ForOperator
 
 Scope = Literal["infer", "metrics", "admin"]
 SCOPES: frozenset[str] = frozenset(get_args(Scope))
@@ -23,7 +24,7 @@ MOST_GRACE_S = 30 * 86_400
 _NAME = re.compile(r"(?!k_)[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,62}[A-Za-z0-9])?")
 
 
-class KeysError(Exception):
+class KeysError(ForOperator):
     """A change to keys or tenants did not happen. Says why and what to do."""
 
 

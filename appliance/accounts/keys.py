@@ -62,7 +62,6 @@ class KeyStore:
         self._clock = clock
         self._book = Book(path, time.time_ns)
         self._taken_over = False
-        self._legacy_problem = ""
         self.tenants = Tenants(self._book)
 
     @property

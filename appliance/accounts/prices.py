@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.accounts.cost import MICRO, NANO, rounded
+from appliance.errors import ForOperator
 
 FILE_BYTES = 1024 * 1024
 MOST_ENTRIES = 256
@@ -24,7 +25,7 @@ _KEYS = ("name", *_PRICES)
 _TOP = ("currency", "price")
 
 
-class PricesError(Exception):
+class PricesError(ForOperator):
     """The price list cannot be used. Says in which file and entry, and what to do."""
 
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from appliance.accounts.allocation import Usage
 from appliance.accounts.cost import DAY_NS
+from appliance.errors import ForOperator
 
 DIMENSIONS: Mapping[str, str] = {
     "key": "key_id",
@@ -38,7 +39,7 @@ _SUMS = (
 )
 
 
-class BadReport(Exception):
+class BadReport(ForOperator):
     """Such a report cannot be made. Says why and what to do; `param` is what was wrong."""
 
     def __init__(self, message: str, param: str) -> None:

@@ -21,6 +21,7 @@ from appliance.errors import NotFound
 from appliance.ledger.books import printable
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import Action
+from appliance.logformat import tame
 
 log = logging.getLogger("appliance.admin")
 
@@ -146,7 +147,7 @@ async def restart(request: Request) -> Response:
     shape = RestartRequest()
     if body.strip():
         shape, _ = parse(RestartRequest, decode(body, box.config.limits.json_depth), report=False)
-    reason = shape.reason or "asked for by an operator"
+    reason = tame(shape.reason or "") or "asked for by an operator"
     await box.supervisor.restart(reason)
     return await _done(request, "engine.restart", "restarting", detail={"reason": reason})
 

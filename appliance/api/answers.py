@@ -7,8 +7,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from appliance.api.digests import HEADER as DIGEST
+from appliance.engine.commands import Submit
 from appliance.engine.landing import SLACK
-from appliance.engine.messages import Counts, Finished, Submit
+from appliance.engine.reports import Counts, Finished
 
 LOGPROB_FLOOR = -9999.0
 """OpenAI's stand-in for minus infinity, which JSON cannot say."""
@@ -104,6 +105,14 @@ class Expected(msgspec.Struct, frozen=True):
     """In a chunk: of this choice."""
 
 
+class Judged(msgspec.Struct, frozen=True):
+    """How likely a choice is right, told after its end."""
+
+    value: float
+    """0 to 1."""
+    claim: Literal["quality", "confidence"]
+
+
 Signal = tuple[int, float, float, float]
 """Tokens generated, end-of-generation margin, entropy and log-probability: `messages.Signals`."""
 FirstLogits = list[float]
@@ -145,6 +154,7 @@ class Choice(msgspec.Struct):
     signals: list[Signal] | UnsetType = UNSET
     first_logits: FirstLogits | UnsetType = UNSET
     budget: Landed | UnsetType = UNSET
+    confidence_after: Judged | UnsetType = UNSET
 
 
 class Delta(msgspec.Struct):
@@ -161,6 +171,7 @@ class ChunkChoice(msgspec.Struct):
     token_ids: Sequence[int] | UnsetType = UNSET
     signals: list[Signal] | UnsetType = UNSET
     budget: Landed | UnsetType = UNSET
+    confidence_after: Judged | UnsetType = UNSET
 
 
 class LegacyLogprobs(msgspec.Struct):
@@ -180,6 +191,7 @@ class TextChoice(msgspec.Struct):
     token_ids: Sequence[int] | UnsetType = UNSET
     signals: list[Signal] | UnsetType = UNSET
     budget: Landed | UnsetType = UNSET
+    confidence_after: Judged | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct):

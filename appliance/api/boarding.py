@@ -15,14 +15,15 @@ from appliance.api.flight import Flight
 from appliance.api.passes import Pass
 from appliance.api.ports import Ticket
 from appliance.api.trace import Trace
+from appliance.engine.commands import Expect, Submit
 from appliance.engine.journal import SEGMENT_RECORDS
 from appliance.engine.landing import SLACK
-from appliance.engine.messages import Expect, FirstLogits, Signals, Submit
+from appliance.engine.reports import FirstLogits, Signals
 from appliance.errors import ApiError, Unavailable
 from appliance.expected import Table
 from appliance.forecast.question import Question
 from appliance.ledger.books import Caller, unavailable, until_durable
-from appliance.ledger.entry import Entry, unforeseen
+from appliance.ledger.entry import Entry, unforeseen, unjudged
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import RequestRow
 from appliance.outlook import Outlook, Watched
@@ -124,6 +125,7 @@ def _submit(
 ) -> None:
     submit = box.books.number(submit, trace.key_id)
     caller = caller_of(trace, trace.route)
+    verdicts = outlook.verdicts if outlook is not None else None
     entry = box.books.open(
         caller,
         submit,
@@ -133,8 +135,11 @@ def _submit(
         parts=parts,
         on_close=lambda row: _closed(box, trace, row, outlook),
         forecast=outlook.row if outlook is not None else unforeseen,
+        judged=verdicts.row if verdicts is not None else unjudged,
         lora=box.adapters.recorded(submit.lora),
     )
+    if verdicts is not None:
+        verdicts.answers = entry.tokens
     trace.admitted = True
     box.aboard[submit.id] = Aboard(trace.key_name, trace.tenant, trace.scenario, tier, outlook)
     boarded.entries.append(entry)
@@ -186,6 +191,7 @@ def _closed(box: Box, trace: Trace, row: RequestRow, outlook: Outlook | None) ->
     if outlook is not None:
         box.forecasts.ended(outlook, row)
     box.metrics.pulse.close(row.outcome, row.completion_tokens, time.monotonic())
+    box.metrics.pulse.forecasts.ended(row)
     if row.costs is not None:
         box.metrics.cost(row.model, row.tenant, row.costs)
 

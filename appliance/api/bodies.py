@@ -5,7 +5,9 @@ Everything that can be wrong with it is one 400 (413 for its size) that names th
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +21,7 @@ from appliance.api.trace import ClientGone
 from appliance.errors import BadRequest, TooLarge
 
 ShapeT = TypeVar("ShapeT", bound=Shape)
+MadeT = TypeVar("MadeT")
 
 IDLE_S = 30.0
 """Seconds without a byte of a body that has not ended."""
@@ -32,6 +35,16 @@ REPORT_ROUNDS = 16
 """A list stops at its first unknown field; more messages than this with one are an error."""
 NAME_CHARS = 64
 """Of a client's field name in our messages."""
+
+_STARTS = {
+    "Input should be ": "must be ",
+    "Input ": "must be ",
+    "List should have ": "must have ",
+    "String should have ": "must have ",
+    "Dictionary should have ": "must have ",
+}
+_JSON = {"True": "true", "False": "false", "None": "null"}
+_PYTHON = re.compile(r"\b(?:True|False|None)\b")
 
 _decode = msgspec.json.Decoder().decode
 
@@ -142,12 +155,14 @@ def _inner(outer: object) -> Iterable[object]:
 
 async def read_shape(request: Request, kind: type[ShapeT]) -> tuple[ShapeT, tuple[str, ...]]:
     """The body as a `kind`, and the names of the fields that have no effect."""
-    box = box_of(request)
-    limits = box.config.limits
+    return await read_as(request, partial(_shape, box_of(request), kind))
+
+
+async def read_as(request: Request, make: Callable[[bytes], MadeT]) -> MadeT:
+    """What `make` makes of the body: on another thread, where that may take long."""
+    limits = box_of(request).config.limits
     body = await read_body(request, limits.body_bytes, limits.body_s)
-    if len(body) > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(_shape, box, kind, body)
-    return _shape(box, kind, body)
+    return await asyncio.to_thread(make, body) if len(body) > OFF_LOOP_BYTES else make(body)
 
 
 def _shape(box: Box, kind: type[ShapeT], body: bytes) -> tuple[ShapeT, tuple[str, ...]]:
@@ -251,11 +266,14 @@ def _bad_field(kind: type[Shape], found: Sequence[_Fault]) -> BadRequest:
 
 
 def _reason(message: str) -> str:
-    for start in ("Value error, ", "Input should be ", "Input "):
-        if message.startswith(start):
-            rest = message.removeprefix(start)
-            return rest if start == "Value error, " else f"must be {rest}"
-    return message[0].lower() + message[1:]
+    """In words of JSON, not of Python."""
+    if message.startswith("Value error, "):
+        return message.removeprefix("Value error, ")
+    said = _PYTHON.sub(lambda found: _JSON[found[0]], message).replace(" after validation", "")
+    for start, ours in _STARTS.items():
+        if said.startswith(start):
+            return ours + said.removeprefix(start)
+    return said[0].lower() + said[1:]
 
 
 def _unknown_field(kind: type[Shape], fault: _Fault) -> BadRequest:

@@ -163,8 +163,8 @@ def _points(path: Path) -> tuple[Point, ...]:
 
 
 def _of(row: RequestRow) -> Iterator[Point]:
-    told: Any = (row.forecast or {}).get("p50")
-    if not isinstance(told, int) or told < 1:
+    told: Any = (row.forecast or {}).get("p50_tok")
+    if not isinstance(told, int) or told < 1 or row.n != 1:  # of several, it is their sum
         return
     for choice in row.choices:
         if choice.completion_tokens:

@@ -46,6 +46,42 @@ class Scatter(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
 
 
+class Judgement(msgspec.Struct, frozen=True, array_like=True):
+    """[bounds, held, answers, loss] of the answers of one step."""
+
+    bounds: int
+    """Answers whose 90 % bound lay below their limit."""
+    held: int
+    """Those of them that were within it."""
+    answers: int
+    loss: float
+    """The sum of their pinball losses, tokens: of each the mean over p10, p50, p90 and p99."""
+
+
+class Accuracy(msgspec.Struct, frozen=True):
+    """All answers of the last `span_ms`."""
+
+    span_ms: int
+    answers: int
+    coverage_pct: float | None
+    """Of their 90 % bounds; None before there are 100."""
+    pinball_tok: float | None
+    """Mean loss; None before there is one."""
+
+
+class ForecasterPast(msgspec.Struct, frozen=True):
+    """GET /admin/forecasters/past: the last 6 hours, 24 hours, 7 or 30 days, whichever first has
+    all that is known, in steps, oldest first; and the last 24 hours, 7 and 30 days as a whole.
+
+    Of the model that is served. Before the daemon started: of a sample of each hour's rows."""
+
+    every_ms: int
+    until_ms: int
+    """Wall time at which the last step ends; not before now."""
+    steps: tuple[Judgement, ...]
+    windows: tuple[Accuracy, ...]
+
+
 class InUse(msgspec.Struct, frozen=True):
     """POST /admin/forecasters/{version}/use."""
 

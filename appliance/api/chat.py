@@ -19,7 +19,8 @@ from appliance.api.intake import Terms, check_bounds, embark, now_unix, resolve_
 from appliance.api.replies import json_response, pieces_of
 from appliance.api.streaming import DONE, EventStream, event
 from appliance.api.trace import trace_of
-from appliance.engine.messages import Delta, Finished, Prefill
+from appliance.engine.reports import Delta, Finished, Prefill
+from appliance.errors import BadRequest, ContextExceeded
 from appliance.prepare.messages import ChatJob, Prepared
 
 
@@ -30,6 +31,7 @@ async def chat_completions(request: Request) -> Response:
     resolve_model(box, shape.model)
     terms = terms_of(shape)
     check_bounds(box, shape, terms)
+    check_size(box, shape)
     trace.user = shape.user or ""
     prepared = await box.preparer.chat(job_of(shape))
     if terms.logprobs >= 0:
@@ -46,6 +48,21 @@ async def chat_completions(request: Request) -> Response:
     headers |= await flight.headers()  # first: the body tells the same forecast
     body = talk.whole(gathered)
     return json_response(body, {**headers, HEADER: talk.digests.all})
+
+
+def check_size(box: Box, shape: Templated) -> None:
+    """More messages and calls than the context has tokens cannot fit, and going through hundreds of
+    thousands of them would hold up everybody's answers. Raises BadRequest."""
+    calls = sum(len(message.tool_calls or ()) for message in shape.messages)
+    if (count := len(shape.messages) + calls) > box.n_ctx:
+        raise ContextExceeded(count, box.n_ctx, at_least=True)
+    most = box.config.limits.tools
+    if (offered := len(shape.tools or ())) > most:
+        raise BadRequest(
+            f"{offered} tools; at most {most} are allowed (limits.tools)",
+            param="tools",
+            code="invalid_value",
+        )
 
 
 def terms_of(shape: ChatRequest) -> Terms:
@@ -150,6 +167,7 @@ class Talk:
             signals=self.flight.signals_of(gathered.index),
             first_logits=self.flight.first_logits_of(gathered.index),
             budget=self.flight.landing(gathered.index, gathered.end),
+            confidence_after=self.flight.judged(gathered.index, self.shape.return_forecast),
         )
 
 
@@ -166,7 +184,6 @@ class ChatWriter:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._readers: dict[int, CallsReader | None] = {}
-        self._decoded_since: dict[int, float] = {}
         self._first = True
 
     def progress(self, prefill: Prefill) -> bytes:
@@ -241,6 +258,8 @@ class ChatWriter:
         chosen = ChunkChoice(choice, answers.Delta(), reason)
         chosen.signals = self._talk.flight.signals_of(choice)
         chosen.budget = self._talk.flight.landing(choice, end)
+        asked = self._talk.shape.return_forecast
+        chosen.confidence_after = self._talk.flight.judged(choice, asked)
         chunk = self._talk.answer([chosen], chunk=True)
         chunk.digest = self._talk.digests.of(choice)
         if self._talk.flight.landed:

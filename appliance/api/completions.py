@@ -22,7 +22,7 @@ from appliance.api.shapes import Generation
 from appliance.api.streaming import DONE, EventStream, event
 from appliance.api.text_shapes import CompletionRequest, Prompt, prompts_of
 from appliance.api.trace import trace_of
-from appliance.engine.messages import Delta, Finished, Prefill
+from appliance.engine.reports import Delta, Finished, Prefill
 from appliance.errors import BadRequest
 from appliance.prepare.messages import Prepared, TextJob
 
@@ -143,6 +143,7 @@ class Text:
             token_ids=gathered.token_ids if self._shape.return_token_ids else UNSET,
             signals=self._flight.signals_of(gathered.index),
             budget=self._flight.landing(gathered.index, gathered.end),
+            confidence_after=self._flight.judged(gathered.index, self._shape.return_forecast),
         )
 
     def _logprobs(self, choice: int, entries: Sequence[Logprob]) -> LegacyLogprobs | None:
@@ -193,6 +194,7 @@ class Text:
             chosen.logprobs = self._logprobs(choice, logprobs)
         chosen.signals = self._flight.signals_of(choice)
         chosen.budget = self._flight.landing(choice, end)
+        chosen.confidence_after = self._flight.judged(choice, self._shape.return_forecast)
         chunk = self._answer([chosen])
         chunk.digest = self.digests.of(choice)
         self._once(chunk)

@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from appliance.api.shapes import Generation, OpenAiGeneration
+from appliance.engine.commands import Budget
 from appliance.engine.landing import SLACK
-from appliance.engine.messages import Budget
 from appliance.errors import BadRequest
 from appliance.prepare.messages import NO_CLOSING, Prepared
 

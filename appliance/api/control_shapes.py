@@ -6,7 +6,7 @@ import msgspec
 from pydantic import Field
 
 from appliance.api.shapes import Shape
-from appliance.engine.messages import Pool
+from appliance.engine.commands import Pool
 
 
 class PriorityRequest(Shape):

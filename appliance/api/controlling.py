@@ -23,7 +23,7 @@ from appliance.api.control_shapes import (
 from appliance.api.replies import json_response
 from appliance.control.budgets import FALLBACKS
 from appliance.control.correction import ChannelState, TickerSnapshot
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.errors import BadRequest
 from appliance.snapshot import SteeringSnapshot
 

@@ -1,7 +1,7 @@
 """Token digests (version 1) of an answer while it is written.
 
 The prompt is hashed once, each choice goes on from there, token by token. What it comes to is
-defined by `token_digest` (`ledger/verify.py`).
+defined by `token_digest` (`ledger/verify/canon.py`).
 """
 
 import hashlib

@@ -107,18 +107,11 @@ class Door(asyncio.Protocol):
             transport.abort()
 
     async def _shake_hands(self, transport: asyncio.Transport) -> asyncio.Transport:
-        shaking = asyncio.create_task(
-            asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                self._context(),
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_S,
-                ssl_shutdown_timeout=GOODBYE_S,
-            )
-        )
+        shaking = asyncio.create_task(self._start_tls(transport))
         try:
             await asyncio.sleep(0)  # the TLS layer is the transport's protocol from here on
+            if shaking.done():
+                await shaking
             layer = transport.get_protocol()
             assert isinstance(layer, Fed)
             feed(layer, self._take())
@@ -127,6 +120,19 @@ class Door(asyncio.Protocol):
             shaking.cancel()
         assert tls is not None
         return tls
+
+    async def _start_tls(self, transport: asyncio.Transport) -> asyncio.Transport | None:
+        """Raises OSError. Of a transport that is closed the event loop would say so as of a bug."""
+        if transport.is_closing():
+            raise ConnectionResetError
+        return await asyncio.get_running_loop().start_tls(
+            transport,
+            self,
+            self._context(),
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
 
     def _hand_over(
         self, transport: asyncio.Transport, tls: asyncio.Transport, place: Place

@@ -2,8 +2,9 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -118,13 +119,21 @@ async def embeddings(request: Request) -> Response:
     await box.books.computed(
         caller_of(trace, trace.route), model=encoder.NAME, tokens=trace.prompt_tokens
     )
-    as_text = shape.encoding_format == "base64"
+    as_text, tokens = shape.encoding_format == "base64", trace.prompt_tokens
+    told = partial(_told, vectors, as_text, tokens, ignored_header(ignored))
+    # Hundreds of thousands of numbers take long to write: others' streams go on meanwhile.
+    return await asyncio.to_thread(told) if len(vectors) > BATCH else told()
+
+
+def _told(
+    vectors: Sequence[Vector], as_text: bool, tokens: int, headers: Mapping[str, str]
+) -> Response:
     answer = Embeddings(
         data=[Embedding(i, _written(vector, as_text)) for i, vector in enumerate(vectors)],
         model=encoder.NAME,
-        usage=EmbeddingUsage(trace.prompt_tokens, trace.prompt_tokens),
+        usage=EmbeddingUsage(tokens, tokens),
     )
-    return json_response(answer, ignored_header(ignored))
+    return json_response(answer, headers)
 
 
 def _check_model(box: Box, name: str | None) -> None:

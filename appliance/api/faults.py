@@ -6,7 +6,9 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
+from appliance.api.nearest import nearest
 from appliance.errors import (
     ApiError,
     BadRequest,
@@ -113,14 +115,22 @@ async def on_fault(_: Request, fault: Exception) -> Response:
     return answer_fault(fault)
 
 
+def _no_route(request: Request, path: str) -> str:
+    routes = (route.path for route in request.app.routes if isinstance(route, Route))
+    meant = nearest(path, {one for one in routes if "{" not in one})
+    return f"no route {path!r}: " + (
+        f"did you mean {meant!r}? GET /openapi.json lists all"
+        if meant
+        else "GET /openapi.json lists them all"
+    )
+
+
 async def on_http_exception(request: Request, fault: Exception) -> Response:
     """Handler for what the router raises: no such path, no such method."""
     assert isinstance(fault, HTTPException)
     path = request.scope["path"][:200]
     if fault.status_code == 404:
-        return answer_fault(
-            NotFound(f"no route {path!r}: GET /openapi.json lists them all", code="not_found")
-        )
+        return answer_fault(NotFound(_no_route(request, path), code="not_found"))
     if fault.status_code == 405:
         allowed = dict(fault.headers or {})
         methods = allowed.get("Allow", "another method")

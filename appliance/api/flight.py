@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from appliance.api.answers import (
     Expected,
+    Judged,
     Landed,
     Signal,
     Timings,
@@ -22,7 +23,7 @@ from appliance.api.answers import (
 from appliance.api.faults import Cancelled
 from appliance.api.ports import Ticket
 from appliance.api.trace import ClientGone, Trace
-from appliance.engine.messages import Counts, Delta, Event, Finished, FirstLogits, Signals, Started
+from appliance.engine.reports import Counts, Delta, Event, Finished, FirstLogits, Signals, Started
 from appliance.errors import ApiError, BadRequest, DeadlineExceeded, EngineFailed, usage
 from appliance.observe.metrics import Metrics
 from appliance.outlook import Band, Foreseen, Outlook, together
@@ -120,6 +121,15 @@ class Flight:
             return UNSET
         return Expected(self.trace.completion_tokens, band.p10, band.p50, band.p90)
 
+    def judged(self, choice: int, asked: bool | None) -> Judged | UnsetType:
+        """How likely a choice that has ended is right, for who asked; UNSET where nobody can
+        tell."""
+        verdicts = self.outlooks[choice // self._n].verdicts if asked and self.outlooks else None
+        if verdicts is None:
+            return UNSET
+        value = verdicts.of(choice % self._n)
+        return Judged(value, verdicts.claim) if value is not None else UNSET
+
     def signals_of(self, choice: int) -> list[Signal] | UnsetType:
         """As the answer has them; UNSET where nobody asked for them."""
         if not self.signals:
@@ -170,10 +180,12 @@ class Flight:
     async def next(self, timeout: float | None = None) -> tuple[int, Event] | None:
         """The next event and the choice it is about (0 for `Started` and `Prefill`); None when
         nothing came in time. Raises what ended the request early."""
+        index = 0
         if len(self.tickets) == 1:
-            index, event = 0, await self._ask(0, timeout)
+            event = await self._hear(0, self._ask(0, timeout))
         else:
-            index, event = await self._ask_all(timeout)
+            index, said = await self._ask_all(timeout)
+            event = await self._hear(index, said) if said is not None else None
         if event is None:
             return None
         if isinstance(event, Finished):
@@ -185,21 +197,28 @@ class Flight:
         choice = event.choice if isinstance(event, Delta | Finished) else 0
         return index * self._n + choice, event
 
-    async def _ask(self, index: int, timeout: float | None) -> Event | None:
+    async def _hear(self, index: int, said: Awaitable[Event | None]) -> Event | None:
+        """What a ticket says. An error ends its choices when it is heard, not when it came: nobody
+        else would tell of it."""
         try:
-            return await self.tickets[index].next(timeout)
+            return await said
         except ApiError as fault:
             self._open[index] = 0
             self._metrics.pulse.tokens_sent += _told(fault)
             raise
+
+    async def _ask(self, index: int, timeout: float | None) -> Event | None:
+        try:
+            return await self.tickets[index].next(timeout)
         except StopAsyncIteration:
-            self._open[index] = 0
             raise EngineFailed(
                 "the engine ended the request before every choice was complete", code="incomplete"
             ) from None
 
-    async def _ask_all(self, timeout: float | None) -> tuple[int, Event | None]:
-        """Whichever ticket has something first."""
+    async def _ask_all(
+        self, timeout: float | None
+    ) -> tuple[int, asyncio.Task[Event | None] | None]:
+        """Whichever ticket has something first; None when none has."""
         for index, left in enumerate(self._open):
             if left and index not in self._waiting:
                 self._waiting[index] = asyncio.create_task(self._ask(index, None))
@@ -209,7 +228,7 @@ class Flight:
         for index, task in self._waiting.items():
             if task in done:
                 del self._waiting[index]
-                return index, task.result()
+                return index, task
         return 0, None
 
     def _count(self, index: int, delta: Delta) -> None:

@@ -1,14 +1,16 @@
 """POST /v1/forecast: what a request would cost, without running it."""
 
+from functools import partial
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.accounts.fitting import allowed_tier
 from appliance.api import prospects
-from appliance.api.bodies import decode, ignored_header, parse, read_body
+from appliance.api.bodies import decode, ignored_header, parse, read_as
 from appliance.api.box import Box, box_of
-from appliance.api.chat import job_of
+from appliance.api.chat import check_size, job_of
 from appliance.api.chat import terms_of as chat_terms
 from appliance.api.chat_shapes import ChatRequest
 from appliance.api.completions import prepare_prompts
@@ -68,11 +70,12 @@ async def forecast(request: Request) -> Response:
             "this box makes no forecasts: its configuration says forecast.enabled = false",
             code="forecast_off",
         )
-    shape, ignored = await _shape(request, box)
+    shape, ignored = await read_as(request, partial(_shape, box))
     resolve_model(box, shape.model)
     terms = chat_terms(shape) if isinstance(shape, ChatRequest) else text_terms(shape)
     check_bounds(box, shape, terms)
     if isinstance(shape, ChatRequest):
+        check_size(box, shape)
         prompts = [await box.preparer.chat(job_of(shape))]
     else:
         prompts = await prepare_prompts(box, shape, shape.prompt)
@@ -80,11 +83,8 @@ async def forecast(request: Request) -> Response:
     return json_response(found, ignored_header(ignored))
 
 
-async def _shape(
-    request: Request, box: Box
-) -> tuple[ChatRequest | CompletionRequest, tuple[str, ...]]:
-    limits = box.config.limits
-    body = decode(await read_body(request, limits.body_bytes, limits.body_s), limits.json_depth)
+def _shape(box: Box, raw: bytes) -> tuple[ChatRequest | CompletionRequest, tuple[str, ...]]:
+    body = decode(raw, box.config.limits.json_depth)
     report = box.config.api.unknown_fields == "report"
     if "prompt" in body and "messages" in body:
         raise BadRequest("give messages or prompt, not both", param="prompt", code="invalid_value")

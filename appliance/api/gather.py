@@ -8,7 +8,7 @@ from starlette.types import Receive
 from appliance.api.answers import Logprob
 from appliance.api.flight import Flight, following
 from appliance.api.logprobs import Aligner, Pieces
-from appliance.engine.messages import Delta, Finished
+from appliance.engine.reports import Delta, Finished
 
 
 @dataclass(slots=True)

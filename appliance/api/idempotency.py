@@ -32,6 +32,7 @@ class _Held:
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     body: bytes | None = None
     media: str | None = None
+    status: int = 200
 
 
 class Answers:
@@ -60,9 +61,11 @@ class Answers:
         async with held.alone:
             if held.body is None:
                 answer = await make()
-                held.body, held.media = bytes(answer.body), answer.media_type
+                held.status, held.media = answer.status_code, answer.media_type
+                held.body = bytes(answer.body)
                 return answer
-        return Response(held.body, media_type=held.media, headers={"Idempotent-Replayed": "true"})
+        told = {"Idempotent-Replayed": "true"}
+        return Response(held.body, held.status, told, media_type=held.media)
 
     def _place(self, request: Request, key: str, body: bytes) -> _Held:
         now, digest = self._clock(), hashlib.sha256(body).digest()

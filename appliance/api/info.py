@@ -19,7 +19,7 @@ from appliance.api.intake import default_sampling, served_names
 from appliance.api.lora import told
 from appliance.api.replies import json_response
 from appliance.control.budgets import FALLBACKS
-from appliance.engine.messages import SlotState
+from appliance.engine.reports import SlotState
 from appliance.errors import NotFound, Unavailable
 from appliance.forecast import encoder
 from appliance.observe.metrics import CONTENT_TYPE

@@ -19,7 +19,7 @@ from appliance.api.questions import questions_of
 from appliance.api.shapes import Generation
 from appliance.api.trace import Trace
 from appliance.config import LimitsConfig, SamplingConfig
-from appliance.engine.messages import Pool, Sampling, Submit
+from appliance.engine.commands import Pool, Sampling, Submit
 from appliance.errors import BadRequest, ContextExceeded, Forbidden, NotFound
 from appliance.prepare.messages import Prepared
 

@@ -1,7 +1,7 @@
 """The frame `live`: every number at a glance. Pure."""
 
 from appliance.api.sources import Sources
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.forecast.told import ForecasterSnapshot
 from appliance.frames import Alarm, Live, Pool
 from appliance.observe.conditions import overloaded

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from appliance.api.answers import LegacyLogprobs, Logprob, TopLogprob, bounded
-from appliance.engine.messages import TokenLogprob
+from appliance.engine.reports import TokenLogprob
 from appliance.prepare.client import Preparer
 
 _REPLACEMENT = "\ufffd".encode()

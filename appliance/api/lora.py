@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from appliance.adapters import Adapter, Adapters, lora_set
 from appliance.api.shapes import LoraChoice
-from appliance.engine.messages import LoraSet
+from appliance.engine.commands import LoraSet
 from appliance.errors import BadRequest
 
 _SHOWN = 16

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api import answers
-from appliance.api.answers import Expected, Logprob, Progress, Signal, Timings
+from appliance.api.answers import Expected, Judged, Logprob, Progress, Signal, Timings
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import Box, box_of
 from appliance.api.chat import finish_reason
@@ -23,7 +23,7 @@ from appliance.api.replies import json_response, pieces_of
 from appliance.api.streaming import EventStream, event
 from appliance.api.text_shapes import NativeRequest
 from appliance.api.trace import trace_of
-from appliance.engine.messages import Delta, Finished, Prefill, StopType
+from appliance.engine.reports import Delta, Finished, Prefill, StopType
 from appliance.errors import BadRequest
 from appliance.prepare.messages import Prepared
 
@@ -67,6 +67,7 @@ class NativeAnswer(msgspec.Struct):
     signals: list[Signal] | UnsetType = UNSET
     forecast: Expected | UnsetType = UNSET
     """Not in a stream: of all choices together, as it was before they ran."""
+    confidence_after: Judged | UnsetType = UNSET
     digest: str | UnsetType = msgspec.field(default=UNSET, name=HEADER)
     """In a stream; else a header has it."""
 
@@ -164,6 +165,7 @@ class Native:
             timings=answers.timings_of([[counts]]),
             completion_probabilities=logprobs if self._shape.n_probs else UNSET,
             signals=self._flight.signals_of(choice),
+            confidence_after=self._flight.judged(choice, self._shape.return_forecast),
         )
 
     def _settings(self, choice: int) -> dict[str, Any]:

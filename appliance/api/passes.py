@@ -8,7 +8,7 @@ from appliance.accounts.fitting import rate_headers
 from appliance.accounts.limits import Tier
 from appliance.accounts.quotas import Quotas
 from appliance.accounts.tally import Holder
-from appliance.engine.messages import Delta, Event
+from appliance.engine.reports import Delta, Event
 from appliance.ledger.rows import RequestRow
 from appliance.ticket import Account, Relay
 

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import Any, Literal, Protocol
 
 from appliance.board.orders import Outcome
-from appliance.engine.messages import Event, Expect, FirstLogits, Pool, Signals, Submit
+from appliance.engine.commands import Expect, Pool, Submit
+from appliance.engine.reports import Event, FirstLogits, Signals
 from appliance.errors import ApiError
 from appliance.ledger.books import Ledger as Recording
 from appliance.ledger.rows import Action, Archived, Conflict, Note, Payload, Replay, RequestRow

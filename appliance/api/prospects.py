@@ -11,8 +11,9 @@ from appliance.accounts.pace import Pace
 from appliance.api.box import Box
 from appliance.api.ports import Ticket
 from appliance.config import CostConfig
+from appliance.engine.commands import Pool
 from appliance.engine.expectations import PROMPT_COST
-from appliance.engine.messages import Pool, Stats
+from appliance.engine.reports import Stats
 from appliance.eta import starts_in
 from appliance.outlook import Band, Outlook
 

@@ -47,6 +47,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._outflow: Outflow | None = None
         self._head = 0
         self._in_head = True
+        self._behind = False
+        """The head under way began behind another request, in the bytes that have just come."""
         self._whole = False
         """The request that was begun last has arrived to its end."""
         self._timer: asyncio.TimerHandle | None = None
@@ -106,11 +108,13 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- the request -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        self._behind = False
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._in_head:
-            self._head += len(data)
+            if not self._behind:  # else most of it may be the body of the one before
+                self._head += len(data)
             if self._head > self._limits.header_bytes:
                 self._refuse(HeadersTooLarge(self._limits.header_bytes))
         elif self._whole and self._idle and self.timeout_keep_alive_task is None:
@@ -120,6 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         if not self._in_head:
             self._begin_head()
+            self._behind = True
 
     def on_headers_complete(self) -> None:
         self._in_head = False

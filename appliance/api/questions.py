@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from appliance.api.chat_shapes import ChatRequest
 from appliance.api.shapes import Generation
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.forecast.question import Format, Question, Turn
 from appliance.prepare.messages import Prepared
 

@@ -6,8 +6,9 @@ from typing import Any, Literal
 import msgspec
 
 from appliance.api.answers import bounded
+from appliance.engine.commands import Budget, Sampling
 from appliance.engine.landing import LEAD
-from appliance.engine.messages import Budget, Counts, Sampling, TokenLogprob
+from appliance.engine.reports import Counts, TokenLogprob
 from appliance.ledger.books import Identity
 from appliance.ledger.rows import RequestRow
 

@@ -19,13 +19,15 @@ from dataclasses import dataclass
 import msgspec
 
 from appliance.api import replay_report as reports
+from appliance.api.audit_faults import NotReplayable
 from appliance.api.boarding import board
 from appliance.api.box import Box
 from appliance.api.faults import Internal
 from appliance.api.passes import Pass
 from appliance.api.replay_report import Report
 from appliance.api.trace import Trace
-from appliance.engine.messages import Counts, Delta, Finished, Submit, TokenLogprob
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Counts, Delta, Finished, TokenLogprob
 from appliance.errors import ApiError, Overloaded
 from appliance.ledger.audits import Audit, Found
 from appliance.ledger.books import unavailable
@@ -126,6 +128,11 @@ def replayer(box: Callable[[], Box]) -> Replays:
 async def replay(box: Box, job: Job) -> Done:
     """Runs the job and writes its report down. Raises ApiError when it could not even start, or
     not be written down."""
+    if job.found.row.model_sha256 != box.model.sha256:
+        raise NotReplayable(
+            f"the box went over to the model {box.model.name} before its turn came, and another "
+            "model would say nothing of it"
+        )
     entries, end, note = await _forced(box, job) if job.answer else ([], None, "")
     report = _report(box, job, entries, end, note)
     row = job.found.row

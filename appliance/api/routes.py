@@ -23,6 +23,7 @@ from appliance.api import (
     docs,
     events,
     forecasting,
+    forecastpast,
     history,
     info,
     modelling,
@@ -258,6 +259,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", "/admin/forecasters/scatter", calibration.forecaster_scatter, "admin",
         "Forecasts and what came of them", "Forecast",
+    ),
+    Route(
+        "GET", "/admin/forecasters/past", forecastpast.forecaster_past, "admin",
+        "How forecasts did over time", "Forecast",
     ),
     Route(
         "POST", "/admin/forecasters/{version}/use", calibration.use_forecaster, "admin",

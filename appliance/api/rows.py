@@ -7,7 +7,8 @@ from appliance.accounts.keys import Key
 from appliance.api import prospects
 from appliance.api.box import Aboard, Box
 from appliance.api.ports import Ticket
-from appliance.engine.messages import SlotState, Submit
+from appliance.engine.commands import Submit
+from appliance.engine.reports import SlotState
 from appliance.frames import KeyRow, RequestRow, Rows
 from appliance.outlook import Band, Outlook
 

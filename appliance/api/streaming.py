@@ -12,7 +12,7 @@ from appliance.api.answers import Logprob, encode
 from appliance.api.faults import encode_fault
 from appliance.api.flight import Flight, following
 from appliance.api.logprobs import Aligner, Pieces
-from appliance.engine.messages import Delta, Event, Finished, Prefill
+from appliance.engine.reports import Delta, Event, Finished, Prefill
 from appliance.errors import ApiError
 
 LOOK_S = 0.5

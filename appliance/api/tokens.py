@@ -1,18 +1,23 @@
 """POST /tokenize, /detokenize, /apply-template: what the model will be given."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.bodies import ignored_header, read_shape
 from appliance.api.box import box_of
-from appliance.api.chat import job_of
+from appliance.api.chat import check_size, job_of
 from appliance.api.chat_shapes import RenderRequest
 from appliance.api.intake import check_tokens, resolve_model
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import DetokenizeRequest, TokenizeRequest
 from appliance.prepare.messages import Piece, TokenizeJob
+
+MANY = 16_384
+"""Tokens beyond which an answer is written on another thread: others' streams go on."""
 
 
 async def tokenize(request: Request) -> Response:
@@ -27,8 +32,13 @@ async def tokenize(request: Request) -> Response:
             parse_special=shape.parse_special is not False,
         )
     )
-    tokens = _with_pieces(pieces) if shape.with_pieces else [piece.id for piece in pieces]
-    return json_response({"tokens": tokens}, ignored_header(ignored))
+    told = partial(_told, pieces, bool(shape.with_pieces), ignored_header(ignored))
+    return await asyncio.to_thread(told) if len(pieces) > MANY else told()
+
+
+def _told(pieces: Sequence[Piece], whole: bool, headers: Mapping[str, str]) -> Response:
+    tokens = _with_pieces(pieces) if whole else [piece.id for piece in pieces]
+    return json_response({"tokens": tokens}, headers)
 
 
 def _with_pieces(pieces: Sequence[Piece]) -> list[dict[str, object]]:
@@ -58,5 +68,6 @@ async def apply_template(request: Request) -> Response:
     box = box_of(request)
     shape, ignored = await read_shape(request, RenderRequest)
     resolve_model(box, shape.model)
+    check_size(box, shape)
     prompt = await box.preparer.render(job_of(shape))
     return json_response({"prompt": prompt}, ignored_header(ignored))

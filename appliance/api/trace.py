@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from appliance.accounts.tally import NOBODY, Holder
 from appliance.api.faults import Internal, answer_fault
 from appliance.api.passes import Pass
-from appliance.errors import Unavailable
+from appliance.errors import shutting_down
 from appliance.observe.metrics import Metrics
 
 log = logging.getLogger("appliance.access")
@@ -131,7 +131,7 @@ class Tracing:
         """The server stops and has waited long enough, e.g. for a body: the task ends here."""
         trace.outcome = "cut_off"
         if not trace.status:
-            fault = Unavailable("the box is shutting down", retry_after=30, code="shutting_down")
+            fault = shutting_down(retry_after=30)
             await answer_fault(fault)(scope, receive, send)
 
     async def _bug(self, trace: Trace, scope: Scope, receive: Receive, send: Send) -> None:

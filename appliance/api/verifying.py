@@ -114,11 +114,12 @@ class Verifying:
     async def _follow(self, lines: asyncio.StreamReader) -> str:
         """Notes the progress; returns the last line that was none."""
         said = ""
-        while line := (await lines.readline()).decode("utf-8", "replace").strip():
+        while raw := await lines.readline():
+            line = raw.decode("utf-8", "replace").strip()
             words = line.split()
             if len(words) == 2 and all(word.isdecimal() for word in words):
                 self._progress(int(words[0]), int(words[1]))
-            else:
+            elif line:  # a traceback may hold empty ones
                 said = line
         return said
 

@@ -18,6 +18,7 @@ from appliance.api.box import Box
 from appliance.api.calibrating import Calibrating
 from appliance.api.console_shapes import Past
 from appliance.api.facts import facts_of, waiting_by_key
+from appliance.api.forecastpast import read_judged
 from appliance.api.info import degraded, readiness
 from appliance.api.kept import read_kept
 from appliance.api.live import live_of
@@ -76,11 +77,15 @@ class Watch:
         self._shown = self.alarms.active()
         self._seq = 0
         self._past: deque[tuple[int, Live]] = deque(maxlen=PAST_S)
+        self._recalled: tuple[str, int] = ("", 0)
+        """The model whose forecasts were looked up in the ledger, and since when it was in."""
+        box.metrics.pulse.forecasts.serves(box.model.sha256, time.time_ns())
 
     def serves(self, box: Box) -> None:
         """Another model is in: its box is looked at from now on."""
         self._box, self._settings = box, settings_of(box.config)
         self.calibrating.serves(box.model.sha256, box.forecasts.reload)
+        box.metrics.pulse.forecasts.serves(box.model.sha256, time.time_ns())
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -166,8 +171,20 @@ class Watch:
         path = self._box.config.server.state_dir / FILE_NAME
         try:
             self._kept = await asyncio.to_thread(read_kept, path)
+            await self._recall(path)
         except (LedgerError, sqlite3.Error) as error:
             log.debug("the ledger could not be asked for the console: %s", error)
+
+    async def _recall(self, path: Path) -> None:
+        """What came of forecasts before this start: once."""
+        history = self._box.metrics.pulse.forecasts
+        of = history.model, history.since_ns
+        if of != self._recalled:
+            found = await asyncio.to_thread(read_judged, path, *of)
+            if of == (history.model, history.since_ns):  # another may have come in meanwhile
+                self._recalled = of
+                for one in found:
+                    history.add(one)
 
     def _facts(self, now: float, wall: float) -> Facts:
         box = self._box

@@ -23,6 +23,9 @@ from appliance.backup.places import make_private
 from appliance.backup.sealing import MAGIC, SealedReader, SealedWriter
 
 BLOCK = 1 << 20
+_HEADER_BYTES = 64 << 10
+"""What may be read to get to the next member: a header or two, and what tar reads ahead. Its
+formats let a header be of any size, and tarfile takes each whole into memory."""
 _PADDING = 4
 """Blocks that may follow the last member: tar fills up its last record."""
 _GZIP = b"\x1f\x8b"
@@ -103,16 +106,35 @@ class _Hashing(io.RawIOBase):
         return block
 
 
+class _Metered(io.RawIOBase):
+    """A stream of which only so much may be read as is allowed, time after time."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._left = stream, 0
+
+    def allow(self, count: int) -> None:
+        self._left = count
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._stream.read(size)
+        self._left -= len(block)
+        if self._left < 0:
+            raise BackupError("it holds more than its manifest says")
+        return block
+
+
 class Archive:
     """A backup that is open for reading, once, from front to end."""
 
     def __init__(self, path: Path, stream: IO[bytes], *, sealed: bool) -> None:
         self.path, self.sealed = path, sealed
-        self._stream = stream
-        self._tar = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - ours for life
-        first = self._tar.next()
+        self._stream = _Metered(stream)
+        self._stream.allow(_HEADER_BYTES)
+        self._tar = tarfile.open(fileobj=self._stream, mode="r|")  # noqa: SIM115 - ours for life
+        first = self._next()
         if first is None or first.name != NAME or first.size > MOST_BYTES:
             raise BackupError("it does not begin with the manifest of a backup")
+        self._stream.allow(first.size + _HEADER_BYTES)
         self.manifest = decoded(self._bytes_of(first).read())
 
     def unpack(self, folder: Path, wanted: Callable[[str], bool], tell: Tell) -> None:
@@ -120,21 +142,27 @@ class Archive:
         below `folder` and are durable."""
         done = 0
         for part in self.manifest.files:
-            member = self._tar.next()
+            member = self._next()
             if member is None or (member.name, member.size) != (part.path, part.size):
                 raise BackupError(f"{part.path} is not where its manifest says")
+            self._stream.allow(part.size + _HEADER_BYTES)
             told = partial(_onward, tell, done, self.manifest.bytes)
             reading = _Hashing(self._bytes_of(member), told)
             _drain(reading, folder / part.path if wanted(part.path) else None)
             if (reading.count, reading.digest.hexdigest()) != (part.size, part.sha256):
                 raise BackupError(f"{part.path} in it is not what was written: take another copy")
             done += part.size
-        if self._tar.next() is not None:
+        if self._next() is not None:
             raise BackupError("it holds more than its manifest says")
+        self._stream.allow(_PADDING * BLOCK)
         for _ in range(_PADDING):  # reading to the end checks how the file ends
             if not self._stream.read(BLOCK):
                 return
         raise BackupError("it goes on after its end")
+
+    def _next(self) -> tarfile.TarInfo | None:
+        self._stream.allow(_HEADER_BYTES)
+        return self._tar.next()
 
     def _bytes_of(self, member: tarfile.TarInfo) -> IO[bytes]:
         found = self._tar.extractfile(member) if member.isreg() else None

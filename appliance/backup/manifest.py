@@ -75,7 +75,16 @@ def decoded(data: bytes) -> Manifest:
         raise BackupError("its manifest names files that no backup of Steelyard has")
     if any(part.size < 0 for part in manifest.files):
         raise BackupError("its manifest names a file of negative size")
+    if LEDGER not in names:
+        raise BackupError("its manifest names no ledger")
+    if not all(member.startswith(REFERENCED) and _safe(member) for member in manifest.referenced):
+        raise BackupError("its manifest names files of the configuration where none can be")
     return manifest
+
+
+def fits(name: str) -> bool:
+    """Whether a member can have this name: what cannot be read back must not be written."""
+    return _safe(name) and not any(0xD800 <= ord(sign) <= 0xDFFF for sign in name)
 
 
 def _safe(name: str) -> bool:

@@ -149,14 +149,5 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Names in it are on the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _mib(count: int | None) -> str:
     return "unknown room" if count is None else f"{-(-count >> 20)} MiB"

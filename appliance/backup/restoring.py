@@ -1,7 +1,6 @@
 """Putting a backup in the place of a box's state."""
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,10 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from appliance import durable
 from appliance.alone import CannotServe, InUse, only_daemon
 from appliance.backup import manifest as names
 from appliance.backup import swapping
 from appliance.backup.archive import open_archive
+from appliance.backup.carrying import size_of
 from appliance.backup.contents import LEDGER_FILE, MODELS, RESTORED
 from appliance.backup.errors import BackupError
 from appliance.backup.facts import Restored, Tell, silent
@@ -26,6 +27,7 @@ from appliance.ledger.copying import REPLACED
 from appliance.ledger.database import connect, transaction
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import Action
+from appliance.ownership import hand_over
 
 _SELECTED = "selected.json"
 _MODEL = "manifest.json"
@@ -101,7 +103,7 @@ def _alone(into: Path) -> Iterator[None]:
             ) from None
         except CannotServe as error:
             raise BackupError(str(error)) from None
-        swapping.hand_over(into / "daemon.lock", into)
+        hand_over(into / "daemon.lock", into)
         if StatusFiles(into).running:
             raise BackupError(
                 f"a calibration runs on {into}: `steelyard calibrate stop` ends it, its answers are"
@@ -129,6 +131,7 @@ def _restore(
     _check(new / LEDGER_FILE, accept_faults, tell)
     _chain(new / LEDGER_FILE, path, manifest, operator)
     missing, warnings = _models(new, into, manifest)
+    _room_to_carry(new / MODELS, into)
     _set_down(work, into)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     replaced = swapping.commit(into, _unused(into / REPLACED, stamp))
@@ -142,6 +145,21 @@ def _restore(
         missing_models=missing,
         warnings=(*warnings, *told, *_elsewhere(into, manifest)),
     )
+
+
+def _room_to_carry(new: Path, into: Path) -> None:
+    """Where the models are on a disk of their own: on it for those that come, and beside the state
+    for those that they replace."""
+    models = into / MODELS
+    if not new.is_dir() or not models.is_dir() or _disk_of(models) == _disk_of(into):
+        return
+    replaced = sum(size_of(models / path.name) for path in new.iterdir())
+    require_room(models, size_of(new), "the models in the backup")
+    require_room(into, replaced, "the models that are replaced", left=LEFT_BYTES)
+
+
+def _disk_of(folder: Path) -> int:
+    return folder.stat().st_dev
 
 
 def _unused(folder: Path, stamp: str) -> str:
@@ -239,10 +257,7 @@ def _configuration(into: Path, file: Path | None) -> tuple[Path | None, tuple[st
         return found, (f"{file} is not the configuration of the backup, which lies in {found}",)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as out:
-            out.write(found.read_bytes())
-            out.flush()
-            os.fsync(out.fileno())
+        durable.create(file, found.read_bytes(), 0o644)
     except OSError as error:
         return found, (f"{file} cannot be written ({error.strerror}): copy {found} there",)
     return file, ()

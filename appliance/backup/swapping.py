@@ -5,7 +5,7 @@ Rules
   which is one rename. Before that instant the old state stands; from it on the new one does, and
   whoever comes next goes on where the last one was cut off.
 - Each entry is renamed: the old one into the folder aside, the new one into its place. An entry
-  that is no longer in `.restoring/new` is done.
+  that is no longer in `.restoring/new` is done. Models on a disk of their own are carried there.
 - Nothing old is deleted.
 """
 
@@ -16,10 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from appliance import durable
+from appliance.backup.carrying import move
 from appliance.backup.contents import LEDGER_FILE, MODELS, STAYS
 from appliance.backup.errors import BackupError
-from appliance.backup.places import make_private, sync_folder
+from appliance.backup.places import make_private
 from appliance.ledger.copying import REPLACED
+from appliance.ownership import hand_over
 
 WORK = ".restoring"
 NEW = "new"
@@ -59,15 +62,7 @@ def commit(state_dir: Path, stamp: str) -> Path | None:
     entries = tuple(_entries(new))
     old = tuple(_old_entries(state_dir, entries))
     plan = Plan(f"{REPLACED}/{stamp}", old, entries)
-    draft = state_dir / WORK / f".{PLAN}"
-    draft.write_bytes(msgspec.json.encode(plan))
-    handle = os.open(draft, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    draft.rename(state_dir / WORK / PLAN)
-    sync_folder(state_dir / WORK)
+    durable.replace(state_dir / WORK / PLAN, msgspec.json.encode(plan))
     finish(state_dir)
     return state_dir / plan.aside if old else None
 
@@ -90,7 +85,7 @@ def finish(state_dir: Path) -> bool:
         ) from None
     _follow(state_dir, plan)
     (work / PLAN).unlink()
-    sync_folder(work)
+    durable.sync(work)
     discard(state_dir)
     return True
 
@@ -112,9 +107,9 @@ def _move(source: Path, target: Path) -> None:
     make_private(target.parent)
     for folder in reversed(missing):
         hand_over(folder, folder.parent)
-    source.rename(target)
-    sync_folder(target.parent)
-    sync_folder(source.parent)
+    move(source, target)
+    durable.sync(target.parent)
+    durable.sync(source.parent)
 
 
 def _free(path: Path) -> Path:
@@ -152,13 +147,6 @@ def _settle(state_dir: Path, new: Path) -> None:
     for folder, names, files in os.walk(new, topdown=False):
         for name in (*names, *files):
             hand_over(Path(folder) / name, state_dir)
-        sync_folder(Path(folder))
+        durable.sync(Path(folder))
     hand_over(new.parent, state_dir)
     hand_over(new, state_dir)
-
-
-def hand_over(path: Path, like: Path) -> None:
-    """What root restores belongs to whom the state directory belongs."""
-    if os.geteuid() == 0:
-        owner = like.stat()
-        os.chown(path, owner.st_uid, owner.st_gid)

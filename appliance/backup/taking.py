@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance import __version__
+from appliance import __version__, durable
 from appliance.backup import manifest as names
 from appliance.backup.archive import measured, write_archive
 from appliance.backup.contents import (
     LEDGER_FILE,
     MODELS,
+    left_out,
     model_names,
     referenced_files,
     state_files,
@@ -34,9 +35,9 @@ from appliance.backup.places import (
     named,
     require_room,
     siblings,
-    sync_folder,
     workshop,
 )
+from appliance.backup.pruning import of_another
 from appliance.backup.sealing import check_passphrase
 from appliance.config import ConfigError, load
 from appliance.ledger.copying import copy_exact
@@ -86,8 +87,8 @@ def take(
                 host=platform.node(),
                 version=__version__,
                 made_wall_ns=wall_ns,
-                state_dir=str(state_dir.absolute()),
-                config_file=str(config_file.absolute()) if config_file else "",
+                state_dir=_readable(state_dir.absolute()),
+                config_file=_readable(config_file.absolute()) if config_file else "",
                 referenced=referenced,
                 with_models=with_models,
                 models=model_names(state_dir),
@@ -96,8 +97,15 @@ def take(
             )
             _require_room(final.parent, state_dir, manifest)
             _write(final, manifest, packing, passphrase, tell)
-    older = siblings(final.parent, platform.node())[keep:] if keep and target.is_dir() else []
-    removed = [] if faults else [path for path in older if path != final]
+            found = siblings(final.parent, platform.node()) if keep and target.is_dir() else []
+            older = [path for path in found[keep:] if path != final and not faults]
+            others = [path for path in older if of_another(path, packing.copy, passphrase)]
+    removed = [path for path in older if path not in others]
+    if others:
+        packing.warnings.append(
+            f"{len(others)} older backups in {final.parent} are of another box with the same host"
+            f" name ({platform.node()}) and were left there: give each box a name of its own"
+        )
     for path in removed:
         path.unlink(missing_ok=True)
     return Taken(
@@ -109,6 +117,11 @@ def take(
         removed=tuple(removed),
         warnings=(*faults, *packing.warnings),
     )
+
+
+def _readable(path: Path) -> str:
+    """For a person: bytes that are no UTF-8 are lost."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _final(target: Path, wall_ns: int) -> Path:
@@ -158,20 +171,33 @@ class _Packing:
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         self._folder, self._tell = folder, tell
+        self.copy = folder / LEDGER_FILE
+        """Of the ledger, once it is made."""
         self.sources: dict[str, Path] = {}
         self.warnings: list[str] = []
 
     def ledger(self, ledger: Path) -> tuple[LedgerFacts, tuple[str, ...]]:
         """What is in the copy, and what is wrong with it."""
-        copy = self._folder / LEDGER_FILE
+        copy = self.copy
         copy_exact(ledger, copy, lambda done, total: self._tell("copy", done, total))
         verdict = verdict_of(copy, self._tell, deep=False)
         self.sources[names.LEDGER] = copy
         return facts_of(copy, verdict), faults_of(verdict)
 
     def state(self, state_dir: Path, *, with_models: bool) -> None:
+        for name in left_out(state_dir):
+            self.warnings.append(
+                f"{name!a} of the state directory is a link, so neither it nor what it leads to is"
+                " in the backup: keep a copy of that by other means"
+            )
         with self._certificates(state_dir / TLS):
             for name, path in state_files(state_dir, with_models=with_models):
+                if not names.fits(names.STATE + name):
+                    self.warnings.append(
+                        f"{name!a} of the state directory is not in the backup, which cannot"
+                        " hold such a name: rename it, or move it elsewhere"
+                    )
+                    continue
                 large = with_models and name.startswith(f"{MODELS}/")  # nobody changes a model
                 with contextlib.suppress(FileNotFoundError):  # removed since it was listed
                     self.sources[names.STATE + name] = path if large else self._copied(path)
@@ -196,8 +222,10 @@ class _Packing:
         try:
             for path in referenced_files(load(file), state_dir):
                 member = f"{names.REFERENCED}{len(found):02d}-{path.name}"
+                if not names.fits(member):
+                    member = f"{names.REFERENCED}{len(found):02d}"
                 self.sources[member] = self._copied(path)
-                found[member] = str(path.absolute())
+                found[member] = _readable(path.absolute())
         except (ConfigError, OSError) as error:
             self.warnings.append(f"files that {file} names are not all in the backup: {error}")
         return found
@@ -222,4 +250,4 @@ def _write(
         out.flush()
         os.fsync(out.fileno())
         draft.rename(final)
-        sync_folder(final.parent)
+        durable.sync(final.parent)

@@ -25,19 +25,26 @@ class Listed:
     problem: str = ""
 
 
-def trust_of(state_dir: Path) -> str:
-    """The keys that the box trusts, as boards keep them; empty for none."""
+def trust_of(state_dir: Path) -> str | None:
+    """The keys that the box trusts, as boards keep them; None where there is no such file. Raises
+    ImageError for one that cannot be read: nobody knows then whom the box trusts."""
+    path = state_dir / FOLDER / KEYS
     try:
-        return (state_dir / FOLDER / KEYS).read_text("ascii", "replace")[:MOST]
-    except OSError:
-        return ""
+        with path.open("rb") as file:
+            return file.read(MOST).decode("ascii", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ImageError(
+            f"{FOLDER}/{KEYS} in the state directory cannot be read: {error.strerror}"
+        ) from None
 
 
 def checked(data: bytes, state_dir: Path) -> Image:
     """An image that the box may bring onto its board. Raises ImageError."""
     image = read(data)
     trust = trust_of(state_dir)
-    if trust and not is_signed_by(image, trusted(trust)):
+    if trust is not None and not is_signed_by(image, trusted(trust)):
         raise ImageError(
             f"no key of {FOLDER}/{KEYS} in the state directory has signed it: sign it with "
             "`steelyard board sign`"
@@ -48,7 +55,7 @@ def checked(data: bytes, state_dir: Path) -> Image:
 def image_named(name: str, state_dir: Path) -> Image:
     """An image of the folder. Raises ImageError."""
     path = state_dir / FOLDER / name
-    if Path(name).name != name or not name.endswith(ENDING):
+    if Path(name).name != name or not name.endswith(ENDING) or not name.isprintable():
         raise ImageError(f"{name[:100]!r} is no name of an image: GET /admin/board lists them")
     try:
         with path.open("rb") as file:

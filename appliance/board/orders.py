@@ -27,6 +27,8 @@ class Orders:
             future.set_result(Refusal("the board is busy with other orders, or has been let go"))
         else:
             self._waiting.append((command, future))
+            if self._closed:  # meanwhile: nobody looks there any more
+                self.close()
         return future
 
     def send(self, link: Link) -> None:

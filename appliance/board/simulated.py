@@ -7,6 +7,7 @@ from pathlib import Path
 
 from appliance.alone import CannotServe
 from appliance.board.images import trust_of
+from firmware_bridge.image import ImageError
 from firmware_bridge.simulation import Simulation, interpreter
 
 
@@ -18,9 +19,16 @@ def simulated(wanted: bool, state_dir: Path) -> Iterator[str]:
         yield ""
         return
     with tempfile.TemporaryDirectory(prefix="steelyard-board-") as folder:
-        simulation = _simulation(Path(folder), trust_of(state_dir))
+        simulation = _simulation(Path(folder), _trusted(state_dir))
         with simulation:
             yield simulation.path
+
+
+def _trusted(state_dir: Path) -> str:
+    try:
+        return trust_of(state_dir) or ""
+    except ImageError as error:
+        raise CannotServe(f"the board cannot be simulated: {error}") from None
 
 
 def _simulation(flash: Path, trust: str) -> Simulation:

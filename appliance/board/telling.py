@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from appliance.board.snapshot import Link, OutputState, Slot, State
+from appliance.spread import spread
 from firmware_bridge import link as bridge
 from firmware_bridge import messages as m
 from firmware_bridge.events import Fed, Slots
@@ -70,7 +71,8 @@ def _other_state(slots: Slots) -> Literal["confirmed", "failed", "kept"]:
 
 
 def line_of(told: bridge.Telemetry, round_trips: Sequence[float], cycles: int) -> Link:
-    counters, trips = told.counters, sorted(round_trips)
+    counters = told.counters
+    middle, high, _ = spread(round_trips)
     ppm = (told.clock.seconds_per_tick * 1e6 - 1) * 1e6 if told.clock is not None else None
     return Link(
         frames=counters.frames,
@@ -81,7 +83,7 @@ def line_of(told: bridge.Telemetry, round_trips: Sequence[float], cycles: int) -
         resets=counters.resets,
         opened=told.opened,
         power_cycles=cycles,
-        rtt_p50_ms=round(1000 * trips[len(trips) // 2], 2) if trips else None,
-        rtt_p99_ms=round(1000 * trips[len(trips) * 99 // 100], 2) if trips else None,
+        rtt_p50_ms=round(1000 * middle, 2) if round_trips else None,
+        rtt_p99_ms=round(1000 * high, 2) if round_trips else None,
         clock_ppm=round(ppm, 1) if ppm is not None else None,
     )

@@ -1,11 +1,12 @@
 """One question of the command line to a box over HTTP, and why it got no answer."""
 
+import http.client
 import json
-import ssl
-import urllib.error
-import urllib.request
+from contextlib import closing
 from typing import Any
+from urllib.parse import SplitResult
 
+from appliance.commands.calling import Unheard, address, connect, unheard
 from appliance.commands.chained import operator
 from appliance.commands.requests import NotDone
 
@@ -13,22 +14,45 @@ _TIMEOUT_S = 60.0
 _MOST = 1 << 20
 
 
-def ask(url: str, body: dict[str, Any] | None, key: str, cacert: str | None) -> dict[str, Any]:
-    """What the box answers to a POST, or to a GET where there is no body. Raises NotDone."""
+def ask(
+    url: str, body: dict[str, Any] | None, key: str, cacert: str | None, method: str = ""
+) -> dict[str, Any]:
+    """What the box answers to a POST, to a GET where there is no body, or to `method`. Raises
+    NotDone."""
+    try:
+        return _asked(url, body, key, cacert or "", method or ("GET" if body is None else "POST"))
+    except Unheard as error:
+        from tui.words import Words
+
+        raise NotDone(Words("en")(error.key, *error.told)) from None
+
+
+def _asked(
+    url: str, body: dict[str, Any] | None, key: str, cacert: str, method: str
+) -> dict[str, Any]:
+    """Raises Unheard, NotDone."""
+    parts = address(url)
+    box = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    if not (key.isascii() and key.isprintable()):
+        raise Unheard("status.bad_key")
     headers = {"Content-Type": "application/json", "X-Operator": _operator()}
     if key:
         headers["Authorization"] = f"Bearer {key}"
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, headers)
-    context = ssl.create_default_context(cafile=cacert) if url.startswith("https:") else None
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
-            return _object(answer.read(_MOST))
-    except urllib.error.HTTPError as error:
-        raise NotDone(_refusal(error)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise NotDone(f"the box does not answer at {url}: {reason}. Give --url") from None
+        with closing(connect(parts, cacert, box, _TIMEOUT_S)) as connection:
+            connection.request(method, _target(parts), data, headers)
+            answer = connection.getresponse()
+            status, told = answer.status, answer.read(_MOST)
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise unheard(error, box) from None
+    if 200 <= status < 300:
+        return _object(told, box)
+    raise NotDone(_refusal(status, told, parts.path, box))
+
+
+def _target(parts: SplitResult) -> str:
+    return parts.path + (f"?{parts.query}" if parts.query else "")
 
 
 def _operator() -> str:
@@ -36,19 +60,22 @@ def _operator() -> str:
     return operator().encode("utf-8", "replace").decode("latin-1")
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    found = json.loads(data)
+def _object(data: bytes, box: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, dict):
-        raise ValueError("it answers something else than a box")
+        raise NotDone(f"what answers at {box} says something else than a box: check --url")
     return found
 
 
-def _refusal(error: urllib.error.HTTPError) -> str:
+def _refusal(status: int, data: bytes, path: str, box: str) -> str:
     """The box's own words, and what they need."""
     try:
-        told = str(json.loads(error.read(_MOST))["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        told = f"the box answered {error.code}"
-    name = "STEELYARD_ADMIN_KEY" if "/admin/" in (error.url or "") else "STEELYARD_API_KEY"
-    needs = f". Export the key as {name}" if error.code == 401 else ""
+        told = str(json.loads(data)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"what answers at {box} said {status} and no reason: is it a box? Check --url"
+    name = "STEELYARD_ADMIN_KEY" if "/admin/" in path else "STEELYARD_API_KEY"
+    needs = f". Export the key as {name}" if status == 401 else ""
     return f"{told}{needs}"

@@ -9,6 +9,7 @@ import click
 
 from appliance.commands.chained import operator
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.terminal import one_line
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -109,8 +110,7 @@ def _told(seq: int, row: Mapping[str, Any]) -> str:
     )
     words = [str(seq), moment(row["wall_ns"]), row["action"], row["target"] or "-"]
     words += [f"by {who}{claimed} at {row['host'] or 'local'}", detail[:_DETAIL_CHARS]]
-    # What clients named must not steer the terminal.
-    return "".join(c if c.isprintable() else "?" for c in "  ".join(words).rstrip())
+    return one_line("  ".join(words).rstrip())
 
 
 @audit_group.command("export")

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,10 @@ import click
 
 from appliance.commands.chained import chain, operator
 from appliance.commands.configured import config_option, load_config
-from appliance.commands.working import Working
+from appliance.commands.exits import FAILED
+from appliance.commands.groups import DefaultGroup
+from appliance.commands.progress import Working
+from appliance.commands.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from appliance.backup import Listed, Restored, Taken, Verified
     from appliance.config import Config
 
-_UNSOUND = 1
 _MOST_PASSPHRASE = 4096
 
 passphrase_option = click.option(
@@ -30,16 +31,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
 
 
-class _TakesByItself(click.Group):
-    """`steelyard backup TARGET` is `steelyard backup take TARGET`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["take", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("backup", cls=_TakesByItself)
+@click.group("backup", cls=DefaultGroup, default="take")
 def backup_group() -> None:
     """Back up ledger, keys, certificates, configuration and forecasters into one file.
 
@@ -103,7 +95,7 @@ def backup_take(
         )
         for path in taken.removed:
             click.echo(f"removed {path}")
-    return _UNSOUND if taken.warnings else 0
+    return FAILED if taken.warnings else 0
 
 
 def _noted(config: "Config", taken: "Taken", *, encrypted: bool) -> tuple[str, ...]:
@@ -151,15 +143,17 @@ def _row(one: "Listed") -> dict[str, Any]:
 
 
 def _line(one: "Listed") -> str:
+    from appliance.ledger.verify.verdict import moment
+
     words = [one.path.name, f"{one.bytes / 1e6:.1f} MB"]
     if one.manifest is not None:
         told = one.manifest
-        words += [_moment(told.made_wall_ns), told.host, f"Steelyard {told.version}"]
+        words += [moment(told.made_wall_ns), told.host, f"Steelyard {told.version}"]
         words += [f"entries up to {told.ledger.head_seq}"]
         words += ["with models"] if told.with_models else []
     else:
         words += [one.problem or "encrypted"]
-    return _shown("  ".join(words))
+    return plain("  ".join(words))
 
 
 @backup_group.command("verify")
@@ -179,13 +173,15 @@ def backup_verify(path: Path, passphrase_file: Path | None, as_json: bool, quiet
     if as_json:
         _print(found)
     else:
-        click.echo(_shown(_verdict(found)))
-    return _UNSOUND if found.problems else 0
+        click.echo(plain(_verdict(found)))
+    return FAILED if found.problems else 0
 
 
 def _verdict(found: "Verified") -> str:
+    from appliance.ledger.verify.verdict import moment
+
     lines = [
-        f"{found.path}: of {found.host or 'a box'}, {_moment(found.made_wall_ns)}, Steelyard "
+        f"{found.path}: of {found.host or 'a box'}, {moment(found.made_wall_ns)}, Steelyard "
         f"{found.version}{', encrypted' if found.encrypted else ''}",
         f"{found.files} files, {found.bytes / 1e6:.1f} MB, entries up to {found.head_seq}, "
         f"head {found.head}",
@@ -241,7 +237,7 @@ def restore_command(
             operator=operator(),
             tell=working.tell,
         )
-    click.echo(_shown(_told(path, done)))
+    click.echo(plain(_told(path, done)))
     for warning in done.warnings:
         click.echo(f"Warning: {warning}", err=True)
 
@@ -284,12 +280,3 @@ def _print(value: object) -> None:
 
     encode: Callable[[object], bytes] = msgspec.json.Encoder(enc_hook=str).encode
     click.echo(encode(value).decode())
-
-
-def _moment(wall_ns: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(wall_ns // 10**9))
-
-
-def _shown(text: str) -> str:
-    """What a file says of itself must not steer the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

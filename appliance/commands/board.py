@@ -103,6 +103,7 @@ def board_files(folder: Path, trust: Path) -> None:
 
 
 def _private(file: Path) -> "RSAPrivateKey":
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -115,6 +116,8 @@ def _private(file: Path) -> "RSAPrivateKey":
             key = load_pem_private_key(data, words.encode())
     except OSError as error:
         raise NotDone(f"{file} cannot be read: {error.strerror}") from None
+    except UnsupportedAlgorithm:
+        raise NotDone(f"{file} is no RSA key: `steelyard board keygen` makes one") from None
     except ValueError:
         raise NotDone(f"{file} is no private key, or the passphrase is another") from None
     if not isinstance(key, RSAPrivateKey) or key.key_size != 2048:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.commands.working import Working
+from appliance.commands.progress import Working
 
 if TYPE_CHECKING:
     from appliance.bundle.minisign import PublicKey

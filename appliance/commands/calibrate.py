@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from appliance.commands.calibratetext import line_of
 from appliance.commands.calibrating import forecaster_commands
 from appliance.commands.configured import config_option, load_config
-from appliance.commands.reaching import read_key
+from appliance.commands.exits import INTERRUPTED
+from appliance.commands.progress import Line
+from appliance.commands.reaching import PLACE, key_option, read_key
 from appliance.commands.requests import NotDone
+from appliance.commands.targets import refuse_unwritable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from appliance.calibrate.job import Ended, Task
-    from appliance.calibrate.status import StatusFiles
+    from appliance.calibrate.status import Status, StatusFiles
     from appliance.config import Config
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_STOPPED = 130
 
 
 @click.group("calibrate", invoke_without_command=True)
@@ -48,8 +53,10 @@ _STOPPED = 130
 )
 @click.option("--embedder", help="How prompts become vectors: tokens-H-T, minilm-H-T or none.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--url", envvar="STEELYARD_URL", help="Where the box is; $STEELYARD_URL.")
-@click.option("--key-file", type=_FILE, help="File with a key for it. Default: $STEELYARD_API_KEY.")
+@click.option(
+    "--url", type=PLACE, envvar="STEELYARD_URL", help="Where the box is, if not on this machine."
+)
+@key_option("File with a key for it. Default: $STEELYARD_API_KEY.")
 @click.option("--cacert", type=_FILE, help="Certificate of the box's CA.")
 @click.option("--min-new", type=click.IntRange(min=0), default=0, hidden=True)
 @click.option("--by", default="", hidden=True)
@@ -69,23 +76,34 @@ def calibrate_group(context: click.Context, /, file: Path | None, **given: Any) 
 def _calibrate(config: "Config", given: dict[str, Any]) -> int:
     from appliance.calibrate.job import calibrate
     from appliance.calibrate.status import BusyError
-    from appliance.commands.progress import Bar
 
+    refuse_unwritable(given["output"], given["report"])
     task = _task(config, given)
-    bar = Bar(quiet=given["quiet"])
     try:
-        ended = calibrate(task, bar.show)
+        with Line(quiet=given["quiet"]) as line:
+            ended = calibrate(task, _showing(line))
     except BusyError as error:
         raise NotDone(str(error)) from error
     except OSError as error:
         where = config.server.state_dir
         raise NotDone(
-            f"{where} cannot be written: {error.strerror or error}. Check its owner, or name "
-            "another one in server.state_dir"
+            f"{where} cannot be written: {error.strerror or error}. Make room there, check "
+            "its owner, or name another one in server.state_dir"
         ) from error
-    finally:
-        bar.close()
     return _told(config, ended, given)
+
+
+def _showing(line: Line) -> "Callable[[Status], None]":
+    """Shows how it stands; the beginning of a phase at once."""
+    phase = ""
+
+    def show(status: "Status") -> None:
+        nonlocal phase
+        if status.state == "running":
+            line.say(line_of(status), news=status.phase != phase)
+            phase = status.phase
+
+    return show
 
 
 def _task(config: "Config", given: dict[str, Any]) -> "Task":
@@ -95,9 +113,11 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
     from appliance.calibrate.gather import Box, Sources
     from appliance.calibrate.job import Task
     from appliance.commands.chained import operator
+    from appliance.doctor.running import place_of
+    from appliance.tls import tls_on
 
     forecast, server = config.forecast, config.server
-    tls = config.tls.mode != "off"
+    url, ca = (given["url"], "") if given["url"] else place_of(config)
     return Task(
         config=config,
         sources=Sources(
@@ -114,9 +134,9 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
             minutes=given["minutes"],
         ),
         box=Box(
-            url=given["url"] or base_url(server.host, server.port, tls=tls),
+            url=url or base_url(server.host, server.port, tls=tls_on(config)),
             key=read_key(given["key_file"], "STEELYARD_API_KEY", refusal=NotDone),
-            cacert=str(given["cacert"] or ""),
+            cacert=str(given["cacert"] or ca),
         ),
         install="never" if given["output"] else given["install"],
         output=given["output"],
@@ -137,7 +157,7 @@ def _told(config: "Config", ended: "Ended", given: dict[str, Any]) -> int:
         raise NotDone(status.problem)
     if status.state == "stopped":
         click.echo("Stopped. The answers are kept: calibrate again, and it goes on.", err=True)
-        return _STOPPED
+        return INTERRUPTED
     result = status.result
     assert result is not None, "it is done"
     if result.installed:
@@ -207,8 +227,6 @@ def calibrate_stop(file: Path | None) -> None:
 def calibrate_status(as_json: bool, file: Path | None) -> None:
     """Show how the calibration stands, or how the last one ended."""
     import msgspec
-
-    from appliance.commands.progress import line_of
 
     status = _files(file).read()
     click.echo(msgspec.json.encode(status).decode() if as_json else line_of(status))

@@ -147,12 +147,10 @@ def _bundle(versions: "Versions", name: str) -> "Bundle":
 
 
 def _write(path: Path, data: bytes) -> None:
-    """The file whole, or not at all."""
-    part = path.with_name(f".{path.name}.part")
+    from appliance import durable
+
     try:
-        part.write_bytes(data)
-        part.replace(path)
+        durable.replace(path, data)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise NotDone(f"{path} cannot be written: {error.strerror or error}") from error
     click.echo(f"Wrote {path}.", err=True)

@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from appliance.commands.terminal import one_line
+
 if TYPE_CHECKING:
     from appliance.config import Config
 
+_MOST_NAME = 64
+
 
 def operator() -> str:
-    """Who is logged in, as far as the system knows."""
+    """Who is logged in, as far as the system knows: a word that the ledger can hold, whatever the
+    environment says."""
     try:
-        return getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):
-        return ""
+        return ""  # a user without a name, as in some containers
+    return one_line(name)[:_MOST_NAME]
 
 
 def chain(

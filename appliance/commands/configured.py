@@ -23,11 +23,15 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def load_config(file: Path | None) -> "Config":
-    """The configuration. Raises ConfigError, which the command line reports."""
+def load_config(file: Path | None, *, opens_state: bool = True) -> "Config":
+    """The configuration. Raises ConfigError, and CannotServe where the command opens the state and
+    this user may not; the command line reports both."""
+    from appliance.alone import refuse_strangers
     from appliance.config import load
     from appliance.ownership import keep_owner
 
     config = load(file)
+    if opens_state:
+        refuse_strangers(config.server.state_dir)
     keep_owner(config.server.state_dir)
     return config

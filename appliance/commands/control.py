@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import FAILED
+from appliance.commands.terminal import one_line
 
 if TYPE_CHECKING:
     from appliance.control.replay import Difference, Replay
-
-DIFFERS = 1
 
 
 @click.group("control")
@@ -32,7 +32,7 @@ def control_replay(ledger: Path | None, as_json: bool, file: Path | None) -> int
     path = ledger if ledger is not None else load_config(file).server.state_dir / FILE_NAME
     replay, different = replayed(read(path))
     click.echo(_json(replay, different) if as_json else _words(replay, different))
-    return DIFFERS if different is not None else 0
+    return FAILED if different is not None else 0
 
 
 def _json(replay: "Replay", different: "Difference | None") -> str:
@@ -61,13 +61,8 @@ def _words(replay: "Replay", different: "Difference | None") -> str:
         return f"the same, bit for bit: {told}{beside}"
     return (
         f"NOT the same: {told} came out right{beside}, then row {different.seq} does not\n"
-        f"  channel {_printable(different.channel)}, entry {different.number} of run "
+        f"  channel {one_line(different.channel)}, entry {different.number} of run "
         f"{different.run}, {different.what}\n"
-        f"  stored  {_printable(different.stored)}\n"
-        f"  found   {_printable(different.found)}"
+        f"  stored  {one_line(different.stored)}\n"
+        f"  found   {one_line(different.found)}"
     )
-
-
-def _printable(text: str) -> str:
-    """What was read must not steer the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -12,6 +12,7 @@ from itertools import chain
 
 from appliance.accounts.cost import DAY_NS, NANO, rounded, split
 from appliance.accounts.costreport import Line, Report
+from appliance.commands.terminal import one_line
 
 WIDTH = 80
 NOBODY = "(nobody)"
@@ -175,7 +176,7 @@ def _cloud(report: Report, money: _Money) -> str:
     for cloud in report.cloud:
         there = rounded(cloud.cost, 10 ** (9 - money.places))
         amounts = (there, there - standard, there - actual)
-        rows.append([printable(cloud.name), *map(money.show, amounts)])
+        rows.append([one_line(cloud.name), *map(money.show, amounts)])
     head = ["price list", "there", "- standard", "- actual"]
     title = "The same tokens elsewhere, and the difference (positive: the box is cheaper)"
     return layout(title, head, rows, None)
@@ -192,11 +193,7 @@ def label(row: Line) -> str:
         for name, value in row.group.items()
         if name != "key_name"
     ]
-    return " / ".join(map(printable, values))
-
-
-def printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    return " / ".join(map(one_line, values))
 
 
 def layout(

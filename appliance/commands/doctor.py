@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import logging
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.commands.configured import config_option
-from appliance.commands.reaching import cacert_option, read_key, url_option
-from appliance.commands.working import Working
+from appliance.commands.exits import FAILED
+from appliance.commands.looking import ground_given, ground_options
+from appliance.commands.progress import Working
+from appliance.commands.terminal import one_line
 
 if TYPE_CHECKING:
     from appliance.doctor.finding import Finding
@@ -29,14 +29,7 @@ _COLUMN = 25
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with every finding.")
 @click.option("--only", metavar="AREAS", help="Some areas, such as `disk,clock`. Default: all.")
 @click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
-@config_option
-@url_option
-@click.option(
-    "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with an admin key. Default: $STEELYARD_ADMIN_KEY.",
-)
-@cacert_option
+@ground_options
 def doctor_command(
     as_json: bool,
     only: str | None,
@@ -52,30 +45,17 @@ def doctor_command(
     Areas: config, box, cpu, model, engine, gpu, onnx, memory, disk, clock, board, tls, keys,
     ledger, port, permissions, unit.
     """
-    from appliance.doctor.ground import ground
     from appliance.doctor.report import examine
-    from appliance.ownership import keep_owner
 
     areas = _chosen(only)
-    key = read_key(key_file, "STEELYARD_ADMIN_KEY")
-    found = ground(file, url=given_url(url), key=key, cacert=cacert or "")
-    logging.getLogger("appliance").addHandler(logging.NullHandler())  # findings say it better
-    if found.usable:
-        keep_owner(found.state_dir)
+    found = ground_given(file, url, key_file, cacert)
     with Working(quiet=as_json) as working:
         report = examine(found, areas, working.tell)
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     else:
         _print(report, quiet=quiet)
-    return 0 if report.well else 1
-
-
-def given_url(url: str) -> str:
-    """The address only where somebody said it: the box on this machine is found without."""
-    source = click.get_current_context().get_parameter_source("url")
-    default = click.core.ParameterSource.DEFAULT
-    return "" if source is default else url
+    return 0 if report.well else FAILED
 
 
 def _chosen(only: str | None) -> "Sequence[Area]":
@@ -109,14 +89,13 @@ def _print(report: "Report", *, quiet: bool) -> None:
 
 def _told(finding: "Finding", width: int) -> str:
     mark = click.style(_MARKS[finding.level], fg=_COLOURS[finding.level])
-    # Names that others gave must not steer the terminal.
-    found = "".join(c if c.isprintable() else " " for c in finding.found)
-    lines = textwrap.wrap(found, width - _COLUMN, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(
+        one_line(finding.found, " "), width - _COLUMN, break_on_hyphens=False
+    ) or [""]
     rest = [" " * _COLUMN + line for line in lines[1:]]
     if finding.do:
-        advice = "".join(c if c.isprintable() else " " for c in finding.do)
         rest += textwrap.wrap(
-            f"-> {advice}",
+            f"-> {one_line(finding.do, ' ')}",
             width,
             initial_indent=" " * _COLUMN,
             subsequent_indent=" " * (_COLUMN + 3),

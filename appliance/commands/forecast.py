@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from appliance.commands.asking import ask
-from appliance.commands.reaching import cacert_option, read_key, url_option
+from appliance.commands.reaching import cacert_option, key_option, read_key, url_option
 
 _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 
@@ -19,11 +19,7 @@ _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 @click.option("--system", help="System message in front of it.")
 @click.option("--json", "as_json", is_flag=True, help="What the box answered, as it stands.")
 @url_option
-@click.option(
-    "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the key. Default: $STEELYARD_API_KEY.",
-)
+@key_option("File with the key. Default: $STEELYARD_API_KEY.")
 @cacert_option
 def forecast_command(
     text: str,

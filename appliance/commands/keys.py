@@ -1,6 +1,5 @@
 """`steelyard keys` and `steelyard tenants`: who may use the box, and how much."""
 
-import getpass
 import textwrap
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from appliance.commands.chained import operator
 from appliance.commands.configured import config_option, load_config
 
 if TYPE_CHECKING:
@@ -186,10 +186,7 @@ def _by() -> "By":
     """Whoever is logged in; the ledger keeps the name."""
     from appliance.accounts.keys import By
 
-    try:
-        return By(operator=getpass.getuser())
-    except (KeyError, OSError):
-        return By()  # a user without a name, as in some containers
+    return By(operator=operator())
 
 
 def _limits(pairs: tuple[str, ...]) -> "Limits":

@@ -2,15 +2,14 @@
 
 import http.client
 import json
-import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import msgspec
 
+from appliance.commands.calling import Refused, Unheard, address, connect, unheard
 from appliance.frames import Frame, decode
 
 if TYPE_CHECKING:
@@ -21,63 +20,21 @@ TIMEOUT_S = 5.0
 _MOST_ERROR = 65536
 _KNOWN = ("live", "rows", "state")
 
-
-class Unheard(Exception):
-    """Nothing was heard of the box. `key` and `told` are of the console's catalogue (words_link.py,
-    words_status.py)."""
-
-    refused = False
-
-    def __init__(self, key: str, *told: str) -> None:
-        super().__init__(key, *told)
-        self.key = key
-        self.told = told
-
-
-class Refused(Unheard):
-    """The key is missing, wrong, expired, or lacks a scope."""
-
-    refused = True
+__all__ = ["Refused", "Unheard", "listen"]
 
 
 def listen(
     url: str, key: str, cacert: str, query: str, timeout_s: float = TIMEOUT_S
 ) -> Iterator[Frame]:
     """The frames as they come, until the box ends the answer. Raises Unheard."""
-    parts = _parts(url)
+    parts = address(url)
     if not (key.isascii() and key.isprintable()):
         raise Refused("status.bad_key")
     try:
-        with closing(_connection(parts, cacert, url, timeout_s)) as connection:
+        with closing(connect(parts, cacert, url, timeout_s)) as connection:
             yield from _frames(connection, parts, key, query, url)
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise _unheard(error, url) from None
-
-
-def _parts(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not url.isascii() or not url.isprintable() or " " in url:
-        raise Unheard("link.url", url)
-    return parts
-
-
-def _connection(
-    parts: SplitResult, cacert: str, url: str, timeout_s: float
-) -> http.client.HTTPConnection:
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-    from tui.trust import CaFileUnusable, Trust
-
-    try:
-        context = Trust(url, ca=cacert).context()
-    except CaFileUnusable as error:
-        raise Unheard("link.ca", str(error)) from None
-    return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
+        raise unheard(error, url) from None
 
 
 def _frames(
@@ -142,26 +99,3 @@ def _error_of(body: bytes) -> tuple[str, str]:
         return str(found.get("code") or ""), str(found["message"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", ""
-
-
-def _unheard(error: Exception, url: str) -> Unheard:
-    """What a broken connection means."""
-    text = str(error).strip() or type(error).__name__
-    match error:
-        case ssl.SSLCertVerificationError():
-            return Unheard("status.certificate", error.verify_message or text)
-        case ssl.SSLError() if "WRONG_VERSION" in text or "HTTP_REQUEST" in text:
-            return Unheard("link.clear", url)
-        case ssl.SSLError():
-            return Unheard("link.tls", url, text)
-        case socket.gaierror():
-            return Unheard("link.name", url)
-        case ConnectionRefusedError():
-            return Unheard("link.refused", url)
-        case TimeoutError():
-            return Unheard("link.timeout", url)
-        case http.client.HTTPException():
-            return Unheard("link.no_http", url)
-        case UnicodeError():
-            return Unheard("link.url", url)
-    return Unheard("link.failed", url, text)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import FAILED
 from appliance.commands.modelinfo import drift_command, info_command
-from appliance.commands.working import Working
+from appliance.commands.progress import Working
+from appliance.commands.terminal import plain
 
 if TYPE_CHECKING:
     from appliance.models import Store, Stored
@@ -52,9 +54,9 @@ def add_command(path: Path, name: str, licence: str, to: str, file: Path | None)
     if added is not None:
         click.echo(f"added the LoRA adapter `{added.name}` to `{stored.name}`")
         return
-    click.echo(modeltables.plain(f"added {modeltables.one_line(stored)}"))
+    click.echo(plain(f"added {modeltables.one_line(stored)}"))
     for line in modeltext.warnings(asyncio.run(examine(stored.path, config))):
-        click.echo(modeltables.plain(line))
+        click.echo(plain(line))
     click.echo(f"`steelyard model use {stored.name}` serves it")
 
 
@@ -74,11 +76,11 @@ def list_command(as_json: bool, file: Path | None) -> int:
     click.echo(
         modeltables.list_json(models, selected, config.model.path, broken)
         if as_json
-        else modeltables.plain(modeltables.table(models, selected, config.model.path))
+        else plain(modeltables.table(models, selected, config.model.path))
     )
     for problem in broken if not as_json else ():
         click.echo(f"damaged: {problem}", err=True)
-    return 1 if broken else 0
+    return FAILED if broken else 0
 
 
 def _packaged(store: "Store") -> "Stored | None":
@@ -117,7 +119,7 @@ def verify_command(name: str | None, as_json: bool, file: Path | None) -> int:
     )
     for problem in damaged if not as_json else ():
         click.echo(f"damaged: {problem}", err=True)
-    return 1 if damaged or any(found.values()) else 0
+    return FAILED if damaged or any(found.values()) else 0
 
 
 @model_group.command("remove")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.terminal import plain
 
 if TYPE_CHECKING:
     from appliance.config import Config
@@ -24,9 +25,8 @@ def info_command(model: str | None, as_json: bool, file: Path | None) -> None:
     from appliance import gguf
     from appliance.commands import modeltext
     from appliance.commands.modelexamined import examine
-    from appliance.commands.modeltables import plain
 
-    config = load_config(file)
+    config = load_config(file, opens_state=False)
     path = find(model, config)
     if gguf.is_adapter(path):
         click.echo(plain(modeltext.adapter(path, gguf.read_adapter(path), as_json=as_json)))
@@ -47,12 +47,11 @@ def drift_command(before: str, after: str, as_json: bool, file: Path | None) -> 
     import asyncio
 
     from appliance.commands import modeltext
-    from appliance.commands.modeltables import plain
     from appliance.gguf import BadModel
     from appliance.prepare.client import PrepareError
     from appliance.prepare.retokenizing import drift_of
 
-    config = load_config(file)
+    config = load_config(file, opens_state=False)
     try:
         found = asyncio.run(drift_of(find(before, config), find(after, config)))
     except PrepareError as error:
@@ -67,7 +66,6 @@ def show_drift(before: Path, after: Path) -> None:
     import asyncio
 
     from appliance.commands import modeltext
-    from appliance.commands.modeltables import plain
     from appliance.gguf import BadModel
     from appliance.prepare.client import PrepareError
     from appliance.prepare.retokenizing import drift_of

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 NO_LICENCE = "the file names none: find out before you use it"
 
 
-def plain(text: str) -> str:
-    """The text without what could command a terminal."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text
-    )
-
-
 def size(count: int) -> str:
     """Bytes in decimal units, as files are sold."""
     if count >= 10**9:

@@ -9,9 +9,9 @@ import click
 from appliance.commands.asking import ask
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.modelinfo import show_drift
-from appliance.commands.reaching import cacert_option, read_key
+from appliance.commands.progress import Working
+from appliance.commands.reaching import PLACE, cacert_option, read_key
 from appliance.commands.requests import NotDone
-from appliance.commands.working import Working
 
 if TYPE_CHECKING:
     from appliance.config import Config
@@ -31,7 +31,9 @@ _KEYS = ("STEELYARD_ADMIN_KEY", "STEELYARD_API_KEY")
 
 @click.command("use")
 @click.argument("name")
-@click.option("--url", envvar="STEELYARD_URL", help="Where the box is, if not on this machine.")
+@click.option(
+    "--url", type=PLACE, envvar="STEELYARD_URL", help="Where the box is, if not on this machine."
+)
 @cacert_option
 @click.option("--quiet", is_flag=True, help="Say how it ended, and nothing before.")
 @config_option
@@ -52,7 +54,13 @@ def model_use(
         with only_daemon(config.server.state_dir):
             failed = _chosen(config, wanted)
     except InUse:
-        url, found = _here(config)
+        from appliance.doctor.running import place_of
+
+        url, found = place_of(config)
+        if not url:
+            raise NotDone(
+                "a box runs here, but not where it listens: is it starting? Try again"
+            ) from None
         failed = _asked(url, cacert or found, name, quiet=quiet)
     if not failed and not quiet and before is not None and before != wanted.path:
         show_drift(before, wanted.path)
@@ -92,18 +100,6 @@ def _chosen(config: "Config", wanted: "Stored") -> int:
     chain(config, "model.use", wanted.name)
     click.echo(f"chosen: {wanted.name} is served when the box starts")
     return 0
-
-
-def _here(config: "Config") -> tuple[str, str | None]:
-    """Where the box of this machine is, and the file that proves it is ours."""
-    from appliance.doctor.running import Box
-    from appliance.tls import tls_on
-
-    url = Box.find(config).url
-    if not url:
-        raise NotDone("a box runs here, but not where it listens: is it starting? Try again")
-    ca = config.server.state_dir / "tls" / "ca.pem"
-    return url, str(ca) if tls_on(config) and ca.is_file() else None
 
 
 def _asked(url: str, cacert: str | None, name: str, *, quiet: bool) -> int:

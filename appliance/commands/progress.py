@@ -1,86 +1,80 @@
-"""A calibration's status on a terminal: one line that is drawn again and again."""
+"""How far a long job is, on standard error: one line that is drawn over itself on a terminal, else
+a line now and then."""
 
+import shutil
 import sys
 import time
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 import click
 
-if TYPE_CHECKING:
-    from appliance.calibrate.status import Status
-
 _WIDTH = 24
+_REDRAW_S = 0.1
 _PLAIN_S = 10.0
 """Between two lines where the output is no terminal."""
-_WAITS = {
-    "operator": "held: `steelyard calibrate resume` lets it go on",
-    "others": "waits, the box is busy",
-    "box": "waits, the box does not answer",
-}
+_ETA_AFTER_S = 1.0
 
 
-def line_of(status: "Status") -> str:
-    """All of it that a person wants to know, on one line or a few."""
-    match status.state:
-        case "none":
-            return status.problem or "No calibration has run here: `steelyard calibrate` starts one"
-        case "running":
-            return _running(status)
-        case "done":
-            result = status.result
-            return "done" if result is None else f"done: {result.done}; {result.why}"
-        case "stopped":
-            return "stopped; its answers are kept"
-    return f"failed: {status.problem}"
-
-
-def _running(status: "Status") -> str:
-    if not status.total:
-        return f"{status.phase} ..."
-    share = min(1.0, status.done / status.total)
+def bar_of(share: float) -> str:
+    """The bar and the percentage, of a share from 0 to 1."""
     full = round(share * _WIDTH)
-    parts = [
-        f"{status.phase:8} [{'#' * full}{'.' * (_WIDTH - full)}] {100 * share:3.0f} %",
-        f"{status.done}/{status.total}" if status.phase == "generate" else "",
-        f"ETA {_duration(status.eta_ms)}",
-        _WAITS.get(status.waits, ""),
-    ]
-    return "  ".join(part for part in parts if part)
+    return f"[{'#' * full}{'.' * (_WIDTH - full)}] {100 * share:3.0f} %"
 
 
-def _duration(ms: int | None) -> str:
-    if ms is None:
-        return "?"
-    seconds = ms // 1000
-    if seconds < 100:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+class Line:
+    """The line. Nothing of a job that is done within the first moment."""
 
-
-class Bar:
-    """Draws on standard error: over the same line of a terminal, else a line now and then."""
-
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._over = sys.stderr.isatty()
-        self._phase = ""
-        self._said_at = 0.0
+        self._said_at = time.monotonic()
         self._drawn = False
 
-    def show(self, status: "Status") -> None:
-        if self._quiet or status.state != "running":
-            return
-        if self._over:
-            click.echo(f"\r\x1b[K{_running(status)}", nl=False, err=True)
-            self._drawn = True
-            return
-        now = time.monotonic()
-        if status.phase != self._phase or now - self._said_at >= _PLAIN_S:
-            self._phase, self._said_at = status.phase, now
-            click.echo(_running(status), err=True)
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
-        """Leaves the line."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Leaves the terminal's line empty."""
         if self._drawn:
             click.echo("\r\x1b[K", nl=False, err=True)
+
+    def say(self, line: str, *, news: bool = False) -> None:
+        """Shows the line, unless one was shown a moment ago; `news` are shown in any case."""
+        now = time.monotonic()
+        due = now - self._said_at >= (_REDRAW_S if self._over else _PLAIN_S)
+        if self._quiet or not (news or due):
+            return
+        self._said_at = now
+        if self._over:
+            self._drawn = True
+            # A line that wraps could not be drawn over.
+            line = f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}"
+        click.echo(line, nl=not self._over, err=True)
+
+
+class Working(Line):
+    """For jobs that tell phase, done and total."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._phase = ""
+        self._began = time.monotonic()
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        """The phase is at `done` of `total`."""
+        if phase != self._phase:
+            self._phase, self._began = phase, time.monotonic()
+        self.say(line_of(phase, done, total, time.monotonic() - self._began))
+
+
+def line_of(phase: str, done: int, total: int, took_s: float) -> str:
+    """The bar as text, with the time left once that can be told."""
+    share = min(1.0, done / total) if total > 0 else 1.0
+    eta = f"ETA {took_s / share - took_s:.0f} s" if share > 0 and took_s >= _ETA_AFTER_S else ""
+    return f"{phase:8} {bar_of(share)}  {eta}".rstrip()

@@ -2,9 +2,6 @@
 
 import json
 import os
-import ssl
-import urllib.error
-import urllib.request
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +12,7 @@ import click
 
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.reaching import cacert_option, url_option
+from appliance.errors import ForOperator
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -22,11 +20,11 @@ if TYPE_CHECKING:
     from appliance.ledger.queries import Entry
     from appliance.ledger.rows import RequestRow
 
-_TIMEOUT_S = 30.0
+_SEARCH_S = 30.0
 _WIDTHS = (9, 12, 12, 8, 7, 7, 7, 7)
 
 
-class NotDone(Exception):
+class NotDone(ForOperator):
     """The box did not do it. Says why and what to do."""
 
 
@@ -70,7 +68,7 @@ def requests_list(
             since_wall_ns=_wall_ns(since),
             until_wall_ns=_wall_ns(until),
         )
-        page = queries.requests(db, wanted, cursor, limit, search_s=_TIMEOUT_S)
+        page = queries.requests(db, wanted, cursor, limit, search_s=_SEARCH_S)
     if as_json:
         for entry in page.entries:
             click.echo(json.dumps(_told(entry)))
@@ -82,7 +80,7 @@ def requests_list(
 
 def _table(entries: "tuple[Entry[RequestRow], ...]") -> None:
     if not entries:
-        click.echo("No such request.", err=True)
+        click.echo("No request has ended that fits.", err=True)
         return
     _line("ROW", "ENDED", "KEY", "OUTCOME", "PROMPT", "CACHED", "GEN", "MS")
     for entry in entries:
@@ -140,28 +138,10 @@ def requests_cancel(name: str, url: str, cacert: str | None) -> None:
     key = os.environ.get("STEELYARD_ADMIN_KEY", "")
     if not key:
         raise NotDone("cancelling needs an admin key: export STEELYARD_ADMIN_KEY=sk-steelyard-...")
-    _delete(f"{url.rstrip('/')}/admin/requests/{quote(name, safe='')}", key, cacert)
+    from appliance.commands.asking import ask
+
+    ask(f"{url.rstrip('/')}/admin/requests/{quote(name, safe='')}", None, key, cacert, "DELETE")
     click.echo(f"Cancelled {name}.", err=True)
-
-
-def _delete(url: str, key: str, cacert: str | None) -> None:
-    headers = {"Authorization": f"Bearer {key}", "X-Operator": os.environ.get("USER", "")}
-    request = urllib.request.Request(url, method="DELETE", headers=headers)
-    context = ssl.create_default_context(cafile=cacert) if url.startswith("https:") else None
-    try:
-        urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context).close()
-    except urllib.error.HTTPError as error:
-        raise NotDone(_message(error)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise NotDone(f"the box does not answer at {url}: {reason}. Give --url") from None
-
-
-def _message(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.loads(error.read(65536))["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"the box answered {error.code}"
 
 
 def _ledger(file: Path | None) -> "Database":

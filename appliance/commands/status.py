@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.commands.reaching import read_key, url_option
+from appliance.commands.reaching import key_option, read_key, url_option
 
 if TYPE_CHECKING:
     from appliance.commands.listening import Unheard
@@ -50,11 +50,7 @@ class _Asked:
 @click.option("--line", is_flag=True, help="The first line alone.")
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @url_option
-@click.option(
-    "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the key. Default: $STEELYARD_ADMIN_KEY.",
-)
+@key_option("File with the key. Default: $STEELYARD_ADMIN_KEY.")
 @click.option(
     "--cacert",
     "--ca",

@@ -1,7 +1,7 @@
 """`steelyard study`: experiments on answer lengths, on the model at hand."""
 
+import itertools
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import FAILED
+from appliance.commands.progress import Working
 from appliance.commands.reaching import read_key
 from appliance.commands.requests import NotDone
 from appliance.commands.studyoptions import (
@@ -98,7 +100,7 @@ def study_limits(asked: Asked, **given: Any) -> int:
         study = _begin(asked, "limits")
         report = driver.run_limits(study, prompts, settings)
         _publish(report, study.folder)
-    return 0 if report.exact else 1
+    return 0 if report.exact else FAILED
 
 
 @study_group.command("tokens")
@@ -157,7 +159,7 @@ def study_bytes(
         from appliance.study.texts import grouped
 
         _quiet()
-        config = load_config(file)
+        config = load_config(file, opens_state=False)
         if model is not None:
             config = replace(config, model=replace(config.model, path=model, sha256="", lora=()))
         settings = _set(bytesize.QUICK if quick else bytesize.Settings(), {"tokens": tokens})
@@ -192,10 +194,10 @@ def _begin(asked: Asked, name: str) -> "Study":
 
 @contextmanager
 def _progress(count: int, what: str) -> "Iterator[Tick]":
-    """A bar with the time left, where someone watches."""
-    bar: Any
-    with click.progressbar(length=count, label=what, show_pos=True, file=sys.stderr) as bar:
-        yield lambda: bar.update(1)
+    """A bar with the time left."""
+    done = itertools.count(1)
+    with Working() as bar:
+        yield lambda: bar.tell(what, next(done), count)
 
 
 def _publish(report: "Report", folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from appliance.commands.reaching import cacert_option, url_option
+from appliance.commands.reaching import cacert_option, key_option, url_option
 
 HOME = Path("steelyard-study")
 
@@ -46,11 +46,7 @@ def box_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds what `Asked` holds, and gathers it as the argument `asked`."""
     options = (
         url_option,
-        click.option(
-            "--key-file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="File with a key of scope infer. Default: $STEELYARD_API_KEY.",
-        ),
+        key_option("File with a key of scope infer. Default: $STEELYARD_API_KEY."),
         cacert_option,
         click.option(
             "--prompts",

@@ -1,6 +1,5 @@
 """`steelyard support`: one file to hand over when somebody is to help."""
 
-import logging
 import platform
 import re
 import time
@@ -8,24 +7,16 @@ from pathlib import Path
 
 import click
 
-from appliance.commands.configured import config_option
-from appliance.commands.doctor import given_url
-from appliance.commands.reaching import cacert_option, read_key, url_option
-from appliance.commands.working import Working
+from appliance.commands.looking import ground_given, ground_options
+from appliance.commands.progress import Working
+from appliance.commands.targets import refuse_unwritable
 
 
 @click.command("support")
 @click.argument("target", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
 @click.option("--no-doctor", is_flag=True, help="Leave the doctor's findings out: they take time.")
 @click.option("--force", is_flag=True, help="Replace FILE.")
-@config_option
-@url_option
-@click.option(
-    "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with an admin key. Default: $STEELYARD_ADMIN_KEY.",
-)
-@cacert_option
+@ground_options
 def support_command(
     target: Path | None,
     no_doctor: bool,
@@ -38,20 +29,16 @@ def support_command(
     """Write a support bundle: configuration, versions, log, metrics, the doctor's findings and the
     ledger's newest states, without texts, keys or passwords. FILE is a tar.gz, in the current
     directory unless named; what is in it says its README.txt. Nothing is sent anywhere."""
-    from appliance.doctor.ground import ground
     from appliance.doctor.report import AREAS
-    from appliance.ownership import keep_owner
-    from appliance.support.pack import Bundle, archive, write
+    from appliance.support.pack import Bundle, archive, refuse_taken, write
     from appliance.support.parts import gather, known_secrets
     from appliance.support.redact import Redactor
 
     wall = time.time()
-    key = read_key(key_file, "STEELYARD_ADMIN_KEY")
-    found = ground(file, url=given_url(url), key=key, cacert=cacert or "")
-    logging.getLogger("appliance").addHandler(logging.NullHandler())  # findings say it better
-    if found.usable:
-        keep_owner(found.state_dir)
+    found = ground_given(file, url, key_file, cacert)
     chosen = target if target is not None else Path(default_name(platform.node(), wall))
+    refuse_taken(chosen, force=force)
+    refuse_unwritable(chosen)
     bundle = Bundle(Redactor(known_secrets(found)))
     with Working() as working:
         gather(bundle, found, wall, working.tell, () if no_doctor else AREAS)

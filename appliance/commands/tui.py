@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance import __version__
+from appliance.commands.exits import FAILED
+from appliance.commands.reaching import PLACE, key_option, read_key
 
 if TYPE_CHECKING:
     from tui.app import Console
@@ -20,12 +22,10 @@ _NOT_HERE = "the console needs a terminal: use `steelyard status` in scripts and
 
 
 @click.command("tui")
-@click.option("--url", envvar="STEELYARD_URL", default=URL, show_default=True, help="The box.")
 @click.option(
-    "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the key. Without one: $STEELYARD_ADMIN_KEY, else it is asked for.",
+    "--url", type=PLACE, envvar="STEELYARD_URL", default=URL, show_default=True, help="The box."
 )
+@key_option("File with the key. Without one: $STEELYARD_ADMIN_KEY, else it is asked for.")
 @click.option("--operator", help="Your name, kept with every action. Default: who is logged in.")
 @click.option("--read-only", is_flag=True, help="Look only: keys that act do nothing.")
 @click.option("--ascii", "plain", is_flag=True, help="Plots without Braille.")
@@ -89,7 +89,7 @@ def tui_command(
 def find_key(file: Path | None) -> str:
     """The key from a file, the environment, or the person at the terminal; empty: none."""
     if file is not None:
-        return file.read_text(encoding="utf-8").strip()
+        return read_key(file)
     if (key := os.environ.get("STEELYARD_ADMIN_KEY")) is not None:
         return key.strip()
     if not sys.stdin.isatty():
@@ -165,7 +165,7 @@ def _console(url: str, key: str, ca: str, settings: "Settings", slow: bool) -> "
 
 def _run(console: "Console", mouse: bool) -> int:
     console.run(mouse=mouse)
-    return 1 if console.report else 0
+    return FAILED if console.report else 0
 
 
 def _serve(place: str, arguments: list[str], key: str) -> int:
@@ -177,6 +177,8 @@ def _serve(place: str, arguments: list[str], key: str) -> int:
     try:
         loopback = host == "localhost" or ip_address(host).is_loopback
         number = int(port)
+        if not 0 < number < 65536:
+            raise ValueError(port)
     except ValueError:
         raise click.UsageError(
             f"--serve takes HOST:PORT, as {BROWSER}; {place!r} is none"
@@ -186,7 +188,21 @@ def _serve(place: str, arguments: list[str], key: str) -> int:
             f"--serve listens on this machine only, not on {host}. From elsewhere, tunnel to it: "
             f"ssh -L {number}:127.0.0.1:{number} HOST"
         )
+    _free(host, number)
     from tui.browser import serve
 
     serve(arguments, {"STEELYARD_ADMIN_KEY": key}, host, number)
     return 0
+
+
+def _free(host: str, port: int) -> None:
+    """Before an address is shown, at which somebody else listens."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise click.ClickException(
+            f"--serve cannot listen on {host}:{port}: {error.strerror or error}. Name another port"
+        ) from None

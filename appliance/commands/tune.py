@@ -1,23 +1,18 @@
 """`steelyard tune`: finds the fastest engine settings of this machine by measuring them."""
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import FAILED
+from appliance.commands.progress import Line, bar_of
 
 if TYPE_CHECKING:
     from appliance.tune.job import Progress, Tuning
     from appliance.tune.settings import Mix
     from appliance.tune.store import Entry
-
-FAILED = 1
-_WIDTH = 24
-_PLAIN_S = 10.0
-"""Between two lines where the output is no terminal."""
 
 
 @click.group("tune", invoke_without_command=True)
@@ -54,7 +49,7 @@ def tune_group(
     """
     if context.invoked_subcommand is not None:
         return None
-    from appliance.alone import only_daemon
+    from appliance.alone import only_daemon, refuse_strangers
     from appliance.assembly import load_of
     from appliance.config import load
     from appliance.models import check
@@ -63,6 +58,7 @@ def tune_group(
     from appliance.tune.words import BUSY
 
     config = load(file, overrides={"model.path": model} if model else {})
+    refuse_strangers(config.server.state_dir)
     with only_daemon(config.server.state_dir):
         found = check(config)
         tuning = Tuning(
@@ -130,12 +126,9 @@ def _mix(prompt: int | None, answer: int | None) -> "Mix | None":
 
 
 def _measure(tuning: "Tuning", *, quiet: bool) -> "Entry":
-    bar = _Bar(quiet=quiet)
-    try:
-        for progress in tuning.run():
-            bar.show(progress)
-    finally:
-        bar.close()
+    with Line(quiet=quiet) as line:
+        for number, progress in enumerate(tuning.run()):
+            line.say(_line(progress), news=number == 0)
     assert tuning.entry is not None
     return tuning.entry
 
@@ -152,31 +145,6 @@ def _show(entry: "Entry", as_json: bool) -> None:
         click.echo(line)
 
 
-class _Bar:
-    """On standard error: over the same line of a terminal, else a line now and then."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._over = sys.stderr.isatty()
-        self._said_at = 0.0
-
-    def show(self, progress: "Progress") -> None:
-        if self._quiet:
-            return
-        line = _line(progress)
-        if self._over:
-            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-        elif time.monotonic() - self._said_at >= _PLAIN_S:
-            self._said_at = time.monotonic()
-            click.echo(line, err=True)
-
-    def close(self) -> None:
-        if self._over and not self._quiet:
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-
 def _line(progress: "Progress") -> str:
-    full = round(progress.share * _WIDTH)
     eta = "" if progress.eta_s is None else f"  ETA {progress.eta_s:.0f} s"
-    bar = "#" * full + "." * (_WIDTH - full)
-    return f"[{bar}] {100 * progress.share:3.0f} %{eta}  {progress.doing}"
+    return f"{bar_of(progress.share)}{eta}  {progress.doing}"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from appliance.commands.bundle import key_option, keys_of, root_option
-from appliance.commands.working import Working
+from appliance.commands.groups import DefaultGroup
+from appliance.commands.progress import Working
 
 if TYPE_CHECKING:
     from appliance.bundle.layout import Layout
@@ -30,16 +31,7 @@ PHASES = {
 """What `status` says of an update."""
 
 
-class _RunsByItself(click.Group):
-    """`steelyard update BUNDLE` is `steelyard update install BUNDLE`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["install", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("update", cls=_RunsByItself)
+@click.group("update", cls=DefaultGroup, default="install")
 def update_group() -> None:
     """Update this box from a bundle, without a network.
 

@@ -82,13 +82,13 @@ def _cells(figures: "Figures") -> list[str]:
 
 def _label(line: "Line") -> str:
     """The group's name. It may come from a client, so nothing in it moves the cursor."""
-    from appliance.commands.costtable import printable
+    from appliance.commands.terminal import one_line
 
     values = [
         (line.key_name or value or "(no key)") if name == "key" else value or "(none)"
         for name, value in line.group.items()
     ]
-    return " / ".join(map(printable, values))
+    return " / ".join(map(one_line, values))
 
 
 def _csv(by: Sequence[str], currency: str, lines: "Sequence[Line]") -> str:

@@ -40,8 +40,9 @@ class ControlConfig:
     )
     ageing: float = setting(
         0.3,
-        "Tokens of expected cost that are forgiven for each token-time waited. 0: a long request "
-        "waits until `max_wait_s` while shorter ones keep coming.",
+        "Tokens of expected cost that are forgiven for each token-time waited, at most: all that "
+        "wait are together forgiven no more than all that run generate. 0: a long request waits "
+        "until `max_wait_s` while shorter ones keep coming.",
         low=0,
         high=100,
     )

@@ -11,7 +11,7 @@ class DiscoveryConfig:
 
     mdns: bool = setting(
         False,
-        "Announce the box on the local network as a service `_openai._tcp` (multicast DNS, IPv4). "
+        "Announce the box on the local network as a service `_openai._tcp` (multicast DNS). "
         "Not possible while `server.host` is a loopback address.",
     )
     name: str = setting(

@@ -49,7 +49,7 @@ class LedgerConfig:
     redact: tuple[str, ...] = setting(
         (),
         "What is struck out of texts before they are stored: every match of one of these regular "
-        "expressions.",
+        "expressions. A text in which looking for them takes longer than 2 s is not stored at all.",
         high=64,
         form="regular expressions",
     )

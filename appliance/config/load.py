@@ -14,7 +14,8 @@ from typing import Any, get_type_hints
 
 from appliance.config.address import is_loopback
 from appliance.config.control import faults
-from appliance.config.sections import NAMED, Config, default_state_dir
+from appliance.config.sections import NAMED, Config
+from appliance.config.server import default_state_dir
 from appliance.config.setting import about
 from appliance.config.values import BadValue, Slot, parse_text
 

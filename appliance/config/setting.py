@@ -8,6 +8,9 @@ T = TypeVar("T")
 
 _KEY = "setting"
 
+DAY_S = 86400.0
+"""A bound of many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from appliance.config.load import sections, settings, variable
-from appliance.config.sections import Config, Lora
+from appliance.config.model import Lora
+from appliance.config.sections import Config
 from appliance.config.setting import about
 from appliance.config.values import LORAS, TEXTS, expected
 
 INTRO = """\
 # Configuration
 
-<!-- Written by `steelyard config docs`; edit appliance/config/sections.py instead. -->
+<!-- Written by `steelyard config docs`; edit the sections in appliance/config instead. -->
 
 Steelyard reads one TOML file: the one named by `--config`, else by `$STEELYARD_CONFIG`, else
 `/etc/steelyard/steelyard.toml` if it is there. Without a file every setting has its default.

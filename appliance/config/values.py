@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from appliance.config.sections import Lora
+from appliance.config.model import Lora
 from appliance.config.setting import Setting, about
 
 TEXTS = tuple[str, ...]

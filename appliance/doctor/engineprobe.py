@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 from appliance.engine.runner import EngineError, Runner
 from appliance.engine.vocab import VocabError, hear_all
 from appliance.vitals import read_vitals

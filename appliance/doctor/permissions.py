@@ -39,6 +39,12 @@ def _unseen(path: Path, error: OSError) -> Finding:
 
 
 def _folder(path: Path, found: os.stat_result) -> Finding:
+    if not stat.S_ISDIR(found.st_mode):
+        return fail(
+            "permissions.state",
+            f"{path} is no directory",
+            "name another one in server.state_dir, or move it away",
+        )
     told = f"{path} belongs to {_user(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}"
     if found.st_mode & _OTHERS:
         return warn("permissions.state", told, f"chmod 700 {path}")

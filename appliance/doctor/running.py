@@ -114,6 +114,14 @@ class Box:
     def _ask(self, path: str) -> Answer:
         if not self.url:
             return Answer(0, why="no box runs here")
+        answer = self._once(path)
+        if self.holder is not None and _wants_tls(answer):
+            # It was told another `--host` than the configuration's, one of the network.
+            self.url = self.url.replace("http:", "https:", 1)
+            answer = self._once(path)
+        return answer
+
+    def _once(self, path: str) -> Answer:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
             connection = self._connection()
@@ -134,6 +142,22 @@ class Box:
                 host, parts.port, timeout=TIMEOUT_S, context=self._trust()
             )
         return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+
+
+def place_of(config: Config) -> tuple[str, str]:
+    """URL of the box that runs here, and the file of its CA, empty without; both empty where none
+    answers, as one that is starting."""
+    box = Box.find(config)
+    if not (box.url and box.get("/health").status):
+        return "", ""
+    ca = config.server.state_dir / "tls" / "ca.pem"
+    own = box.url.startswith("https:") and not config.tls.cert and ca.is_file()
+    return box.url, str(ca) if own else ""
+
+
+def _wants_tls(answer: Answer) -> bool:
+    error = answer.json.get("error") if answer.status == 400 else None
+    return isinstance(error, dict) and error.get("code") == "tls_required"
 
 
 def _trust(config: Config, cacert: str) -> ssl.SSLContext:

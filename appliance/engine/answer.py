@@ -9,7 +9,7 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
 from appliance.engine.detokenize import TextStream
-from appliance.engine.messages import (
+from appliance.engine.reports import (
     SIGNAL_TOKENS,
     Delta,
     Event,

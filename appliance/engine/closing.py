@@ -3,11 +3,14 @@
 `Closing` simulates on copies of the matcher: at each place it takes what closes most (quotes,
 brackets), then what a required key needs, then the shortest filler. The path it finds is one that
 the grammar takes, so an answer that follows it is valid; that there is none shorter is not proven.
+A grammar can make the search slow, and others' steps wait for it: so it has a time.
 """
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Self
 
 import numpy as np
@@ -20,6 +23,8 @@ Ranks = NDArray[np.int32]
 
 MOST = 512
 """Tokens of a path. What takes more to close counts as what cannot be."""
+NEAR = 32
+"""Tokens of a path that one token of the answer may make needless, at most."""
 _NEVER = 1 << 20
 
 _OUTSIDE = (
@@ -81,38 +86,65 @@ class Quotes:
 class Closing:
     """The way to close one answer from where it is, kept up to date token by token."""
 
-    def __init__(self, orders: Orders, vocab: Vocab, constraint: Constraint) -> None:
+    def __init__(
+        self,
+        orders: Orders,
+        vocab: Vocab,
+        constraint: Constraint,
+        *,
+        until: float = inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`until`: when to give the search up, by `clock`."""
         self._orders = orders
         self._vocab = vocab
         self._constraint = constraint
+        self._clock = clock
+        self._until = until
         self._quotes = Quotes()
         self.path = self._find(constraint.copy(), self._quotes)
         """Tokens that close it from here; None where none were found."""
 
-    def after(self, token: int) -> tuple[int, ...] | None:
+    def after(self, token: int, until: float = inf) -> tuple[int, ...] | None:
         """The path that would be left if this token came next; None: there is none, or the grammar
-        does not take the token."""
+        does not take the token, or it was not found until then."""
+        self._until = until
         twin = self._constraint.copy()
         if not twin.accept(token):
             return None
         path = self.path or ()
         if path and token == path[0]:
             return path[1:]
-        for start in range(len(path), -1, -1):  # the end of the old path, where that will do
-            if self.path is not None and _closes(twin.copy(), path[start:]):
-                return path[start:]
+        rest = self._rest(twin, path) if self.path is not None else None
+        if rest is not None:
+            return rest
         quotes = self._quotes.copy()
         quotes.feed(self._vocab.piece(token))
         return self._find(twin, quotes)
+
+    def _rest(self, twin: Constraint, path: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The end of the old path, where that will do. What comes after it in a long structure does
+        not change, so what is needless of it is looked for at its beginning."""
+        if twin.can_end:
+            return ()
+        found = None
+        for start in range(min(NEAR, len(path))):
+            if self._late:
+                break
+            if _closes(twin.copy(), path[start:]):
+                found = path[start:]
+            elif found is not None:
+                break
+        return found
+
+    @property
+    def _late(self) -> bool:
+        return self._clock() > self._until
 
     def take(self, token: int, path: tuple[int, ...] | None) -> None:
         """The answer took this token; `path` is what `after` said."""
         self._quotes.feed(self._vocab.piece(token))
         self.path = path
-
-    @property
-    def in_string(self) -> bool:
-        return self._quotes.inside
 
     def _find(self, start: Constraint, quotes: Quotes) -> tuple[int, ...] | None:
         """The way that is found by what the quotes so far mean in JSON; where that leads nowhere,
@@ -126,7 +158,7 @@ class Closing:
             ranks = self._orders.inside if quotes.inside != turned else self._orders.outside
             allowed = twin.allowed(self._orders.n_vocab)
             token = int(np.where(allowed, ranks, _NEVER).argmin())
-            if not allowed[token] or len(path) >= MOST or not twin.accept(token):
+            if not allowed[token] or len(path) >= MOST or not twin.accept(token) or self._late:
                 return None
             quotes.feed(self._vocab.piece(token))
             path.append(token)

@@ -2,9 +2,11 @@
 
 Valid output goes before the budget: a structure that is complete early ends early, and is never
 made longer than the model wrote it; one that cannot be closed in the window any more is closed as
-soon as it can be. Nothing is taken back here, so nothing is kept back.
+soon as it can be. Nothing is taken back here, so nothing is kept back. Where a way out takes too
+long to find, the one that is known is taken: nobody's grammar may hold up others' steps.
 """
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +23,9 @@ from appliance.engine.vocab import Vocab
 Logits = NDArray[np.float32]
 _OTHERS = 8
 """Tokens that are tried in place of one which opens more than can be closed."""
+PATIENCE_S, MORE_S = 2.0, 0.02
+"""What an answer may spend on finding its way out, and how much more with each token. A way through
+hundreds of values takes some ten milliseconds, few tokens need another one."""
 _NEW = b" ,\n"
 """A token that begins so begins a word or a member: before it is a good place to close."""
 
@@ -28,7 +33,7 @@ _NEW = b" ,\n"
 class ClosingAnswer(Answer):
     """Owns the way out."""
 
-    __slots__ = ("_closed", "_closing", "_prose", "_window")
+    __slots__ = ("_clock", "_closed", "_closing", "_patience", "_prose", "_window")
 
     def __init__(
         self,
@@ -36,6 +41,7 @@ class ClosingAnswer(Answer):
         vocab: Vocab,
         lltokenizer: Callable[[], LLTokenizer],
         orders: Orders,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises ConstraintError when the request's grammar does not compile."""
         super().__init__(sequence, vocab, lltokenizer)
@@ -45,7 +51,9 @@ class ClosingAnswer(Answer):
         self._prose = Prose()
         constraint = self._sampler.constraint
         assert constraint is not None
-        self._closing = Closing(orders, vocab, constraint)
+        self._clock = clock
+        self._patience = PATIENCE_S
+        self._closing = Closing(orders, vocab, constraint, clock=clock)
         self._closed = False
         """It is being closed: the path is followed to its end."""
 
@@ -105,11 +113,14 @@ class ClosingAnswer(Answer):
         path left after it; -1: none."""
         barred = frozenset[int]()
         path = self._closing.path or ()
+        began = self._clock()
+        until = began + self._patience
         while True:
-            left = self._closing.after(token)
+            left = self._closing.after(token, until)
             if left is not None and spent + 1 + len(left) <= self._window.last:
                 break
-            if spent + len(path) >= self._window.first or len(barred) >= _OTHERS:
+            late = spent + len(path) >= self._window.first or self._clock() > until
+            if late or len(barred) >= _OTHERS:
                 token = -1
                 break
             barred |= {token}
@@ -117,6 +128,7 @@ class ClosingAnswer(Answer):
             token = self._sampler.choose(logits)
         if barred:
             self._sampler.bar(frozenset())
+        self._patience = min(PATIENCE_S, self._patience + MORE_S - (self._clock() - began))
         return token, left
 
     def _good_place(self, token: int) -> bool:

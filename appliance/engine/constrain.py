@@ -4,7 +4,6 @@ The prepare process builds a `Constraint` once to prove that a grammar compiles 
 the engine builds its own from the same string, under the same limits, per choice.
 """
 
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -65,10 +64,6 @@ class Constraint:
         taken = self._matcher.try_consume_tokens([token]) == 1
         self._check()
         return taken
-
-    def valid_prefix(self, tokens: Sequence[int]) -> int:
-        """How many of `tokens` could be accepted in a row; changes nothing. For drafts."""
-        return self._matcher.validate_tokens(list(tokens))
 
     def rollback(self, count: int) -> None:
         """Takes back the last `count` accepted tokens."""

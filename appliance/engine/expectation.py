@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from math import exp, isfinite, log1p
 
-from appliance.engine.messages import Expect
+from appliance.engine.commands import Expect
 
 OUTLIVED = 1e-6
 """A table that gives the present length less than this knows nothing of what is to come."""

@@ -1,8 +1,8 @@
 """What each sequence is expected to generate: by its own table, else by that for all, else as much
 as it may."""
 
+from appliance.engine.commands import Steer
 from appliance.engine.expectation import Expectation, read
-from appliance.engine.messages import Steer
 from appliance.engine.sequence import Sequence
 
 PROMPT_COST = 0.5

@@ -12,7 +12,8 @@ and a soft one goes on to the next boundary, `OVER` tokens at most.
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from appliance.engine.messages import Budget, Landing, TokenLogprob
+from appliance.engine.commands import Budget
+from appliance.engine.reports import Landing, TokenLogprob
 
 SLACK = 3
 """Tokens that an answer may be shorter or longer than its budget."""

@@ -23,7 +23,7 @@ from appliance.engine.landing import (
 )
 from appliance.engine.landing_marks import Chances, Marks
 from appliance.engine.landing_text import Prose
-from appliance.engine.messages import TokenLogprob
+from appliance.engine.reports import TokenLogprob
 from appliance.engine.sequence import End, Sequence
 from appliance.engine.vocab import Vocab
 

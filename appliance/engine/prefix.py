@@ -43,6 +43,7 @@ class PrefixTree:
         return not self._root.children
 
     def insert(self, holder: int, tokens: Tokens) -> None:
+        """`holder` has all of these tokens, from the first one on; `remove` takes the same ones."""
         node, at = self._root, 0
         while at < len(tokens):
             child = node.children.get(tokens[at])

@@ -1,7 +1,7 @@
 """The engine child: reads commands from the socket, turns the loop, writes reports.
 
-One thread. Between two steps it drains what the daemon sent; with nothing to do it sleeps in
-`select`. It ignores SIGTERM and SIGINT, which a terminal sends to the whole group: the daemon
+One thread. Between two steps it drains what the daemon sent; with nothing to do it waits for the
+next command. It ignores SIGTERM and SIGINT, which a terminal sends to the whole group: the daemon
 decides when it ends, by a Shutdown or by closing the socket.
 """
 
@@ -22,21 +22,13 @@ from pathlib import Path
 import setproctitle
 from llguidance import LLTokenizer
 
+from appliance.engine.commands import Command, Load, Shutdown
 from appliance.engine.drafts import Drafter
+from appliance.engine.framing import Frames, OutOfStep, decode_command, frame
 from appliance.engine.journal import Journal, NoJournal
 from appliance.engine.landings import make_ready
 from appliance.engine.limits import Limits
-from appliance.engine.messages import (
-    Command,
-    Fatal,
-    Frames,
-    Load,
-    OutOfStep,
-    Report,
-    Shutdown,
-    decode_command,
-    frame,
-)
+from appliance.engine.reports import Fatal, Report
 from appliance.engine.rows import Reader
 from appliance.engine.runner import PROBE_TOKENS, EngineError, Runner
 from appliance.engine.scheduler import Scheduler
@@ -50,7 +42,7 @@ _READ_BYTES = 1 << 20
 MOST_REST_S = 0.25
 """A hot engine rests as long as it worked, and is still there for its pings."""
 
-_log = logging.getLogger("appliance.engine")  # as a process it is __main__
+log = logging.getLogger("appliance.engine")  # as a process it is __main__
 
 
 class Closed(Exception):
@@ -63,6 +55,10 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._frames = Frames()
+        # Not `select`, which takes no descriptor above 1023: ours has the number that it had in the
+        # daemon, which may hold thousands of connections by then.
+        self._arrivals = select.poll()
+        self._arrivals.register(connection, select.POLLIN)
 
     def send(self, report: Report) -> None:
         """Blocks when the daemon does not read: it would have to be dead or stopped."""
@@ -73,12 +69,12 @@ class Channel:
 
     def rest(self, seconds: float) -> None:
         """Until something arrives, and no longer than this."""
-        select.select([self._socket], [], [], seconds)
+        self._arrivals.poll(seconds * 1000)
 
     def receive(self, *, wait: bool) -> list[Command]:
         """Commands that have arrived; with `wait`, at least one read happens first."""
         commands: list[Command] = []
-        while wait or select.select([self._socket], [], [], 0)[0]:
+        while wait or self._arrivals.poll(0):
             wait = False
             data = self._socket.recv(_READ_BYTES)
             if not data:
@@ -173,7 +169,7 @@ def run(connection: socket.socket) -> int:
         ready = runner.ready()
         channel.send(ready)
         facts = ready.n_ctx, ready.layers_offloaded
-        _log.info("the model is open: %d tokens of context, %d layers on a GPU", *facts)
+        log.info("the model is open: %d tokens of context, %d layers on a GPU", *facts)
         trim()
         gc.freeze()
         serve(channel, engine)
@@ -183,7 +179,7 @@ def run(connection: socket.socket) -> int:
         channel.send(Fatal(str(error)))
         return 1
     except (OutOfStep, Exception) as error:
-        _log.exception("the engine's loop failed")
+        log.exception("the engine's loop failed")
         channel.send(Fatal(f"the engine's loop failed: {type(error).__name__}: {error}"))
         return 1
     return 0

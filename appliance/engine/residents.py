@@ -4,7 +4,7 @@ One tree of prefixes for each scope and LoRA set: requests of different keys nev
 and what other adapters computed would be wrong.
 """
 
-from appliance.engine.messages import LoraSet
+from appliance.engine.commands import LoraSet
 from appliance.engine.prefix import PrefixTree
 from appliance.engine.sequence import Sequence, State
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.engine.messages import FIRST_LOGITS
+from appliance.engine.reports import FIRST_LOGITS
 
 Logits = NDArray[np.float32]
 

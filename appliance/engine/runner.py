@@ -14,12 +14,13 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.engine.commands import Load, LoraSet
 from appliance.engine.keeping import Costs
-from appliance.engine.messages import Load, LoraSet, Ready
 from appliance.engine.plan import Chunk, Clear, Copy, Move, Restore, Save
+from appliance.engine.reports import Ready
 from appliance.engine.vocab import Vocab
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _KV_TYPES = {
     "f32": llama_cpp.GGML_TYPE_F32,

@@ -17,8 +17,9 @@ from llguidance import LLTokenizer
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from appliance.engine.commands import Sampling, Submit
 from appliance.engine.constrain import Constraint, ConstraintError
-from appliance.engine.messages import Sampling, Submit, TokenLogprob
+from appliance.engine.reports import TokenLogprob
 
 Logits = NDArray[np.float32]
 _MAX_SEED = 2**32 - 1

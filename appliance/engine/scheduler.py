@@ -21,12 +21,12 @@ Rules, in this order:
 from bisect import insort
 
 from appliance.engine.cache import Cache
+from appliance.engine.commands import Expect, Pool, Steer, Submit
 from appliance.engine.drafting import Drafting
 from appliance.engine.drafts import Drafter
 from appliance.engine.expectations import Expectations
 from appliance.engine.gate import Gate
 from appliance.engine.limits import Limits
-from appliance.engine.messages import Expect, Pool, Steer, Submit
 from appliance.engine.order import Order, rank_of
 from appliance.engine.plan import Chunk, Plan, note_company
 from appliance.engine.pools import Pools, sane
@@ -61,7 +61,7 @@ class Scheduler:
         """Computes a quarter of the tokens per step, and drafts nothing."""
         self.drafter = Drafter(limits.draft_tokens)
         self.expectations = Expectations()
-        self.pools = Pools(self.pool, self.expectations)
+        self.pools = Pools(self.pool, self.expectations, self.cache.keeping)
         self.order = Order(self.expectations)
         self.sets = Sets()
         self.overflows = 0

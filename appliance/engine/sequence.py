@@ -8,16 +8,9 @@ A preempted sequence keeps its tokens and gives up its cells; it computes them a
 from dataclasses import dataclass, field
 from enum import Enum
 
+from appliance.engine.commands import Expect, Pool, Submit
 from appliance.engine.expectation import Expectation
-from appliance.engine.messages import (
-    Counts,
-    Expect,
-    FinishReason,
-    Pool,
-    RequestState,
-    StopType,
-    Submit,
-)
+from appliance.engine.reports import Counts, FinishReason, RequestState, StopType
 
 Rank = tuple[bool, bool, int, bool, bool, float, int]
 """Place in the queue, smallest first; `order.Order` makes it."""
@@ -55,6 +48,8 @@ class SavedState:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
+    """Belongs to the engine's loop. Tokens and cells are counted, never bytes."""
+
     request: Submit
     choice: int
     order: int

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from appliance.engine.messages import LoraSet
+from appliance.engine.commands import LoraSet
 from appliance.engine.sequence import Sequence, State
 from appliance.engine.turns import HELD_STEPS
 

@@ -14,39 +14,41 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
 from appliance.engine.answer import Answer
-from appliance.engine.constrain import ConstraintError
-from appliance.engine.journal import REASONS, Kind
-from appliance.engine.landings import answer_for
-from appliance.engine.messages import (
-    Batch,
+from appliance.engine.commands import (
     Cancel,
     Command,
-    Event,
     Expect,
-    FirstLogits,
     LoraSet,
     Pause,
     Ping,
-    Pong,
-    Prefill,
-    Report,
     Reprioritise,
-    SlotState,
     Slow,
-    Started,
-    Stats,
     Steer,
     Submit,
 )
+from appliance.engine.constrain import ConstraintError
+from appliance.engine.journal import REASONS, Kind
+from appliance.engine.landings import answer_for
 from appliance.engine.plan import Chunk, Plan
 from appliance.engine.ports import Decoder, TokenJournal
+from appliance.engine.reports import (
+    Batch,
+    Event,
+    FirstLogits,
+    Pong,
+    Prefill,
+    Report,
+    SlotState,
+    Started,
+    Stats,
+)
 from appliance.engine.rows import Reader, Rows, first_tokens, first_values
 from appliance.engine.sampling import SamplingError
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import End, Sequence, State
 from appliance.engine.totals import Totals
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 _PREFILL, _TOKEN = State.PREFILL, Kind.TOKEN

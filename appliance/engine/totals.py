@@ -1,7 +1,7 @@
 """The engine's running totals: only ever added to, read as a frozen `Stats`."""
 
-from appliance.engine.messages import Stats
 from appliance.engine.plan import Plan
+from appliance.engine.reports import Stats
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence
 
@@ -75,6 +75,7 @@ class Totals:
         self._wait_max = max(now - min(arrivals, default=now), 0.0)
 
     def stats(self, scheduler: Scheduler, journal_records: int, journal_room: int) -> Stats:
+        """As they stand after a step; what is of the scheduler, as it stands now."""
         pool, keeping = scheduler.pool, scheduler.cache.keeping
         return Stats(
             steps=self._steps,

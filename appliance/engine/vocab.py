@@ -15,7 +15,7 @@ from typing import Any, Self
 import llama_cpp
 from llguidance import LLTokenizer
 
-_log = logging.getLogger("appliance.llama")
+log = logging.getLogger("appliance.llama")
 
 _HIDDEN = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
 _PIECE_BYTES = 16 * 1024
@@ -27,7 +27,7 @@ _LEVELS = {3: logging.WARNING, 4: logging.ERROR}
 
 def _forward(level: int, text: bytes | None, _user: object) -> None:
     if level in _LEVELS and text:
-        _log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace").rstrip())
+        log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace").rstrip())
 
 
 # A collected callback would crash the process at llama.cpp's next word, so the module keeps it.
@@ -55,8 +55,7 @@ class Vocab:
         self.n_tokens: int = llama_cpp.llama_vocab_n_tokens(self.handle)
         self.bos: int = llama_cpp.llama_vocab_bos(self.handle)
         self.eos: int = llama_cpp.llama_vocab_eos(self.handle)
-        self.eot: int = llama_cpp.llama_vocab_eot(self.handle)
-        """`bos`, `eos`, `eot`: -1 where the model has none."""
+        """`bos`, `eos`: -1 where the model has none."""
         self.add_bos: bool = bool(llama_cpp.llama_vocab_get_add_bos(self.handle))
 
     @classmethod

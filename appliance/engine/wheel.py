@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance import durable
 from appliance.buildinfo import RECORD_NAME
 from appliance.engine import portable
 from appliance.engine.toolchain import Choice, Cpu
@@ -197,7 +198,7 @@ def compile_into(folder: Path, plan: Plan, tools: Path, env: Mapping[str, str]) 
         logged(command, folder / "build.log", build_env(plan, work, tools, env))
         wheel = Path(shutil.copy(next(work.glob("*.whl")), folder))
     record = {**plan.record(), "wheel": wheel.name, "sha256": sha256_of(wheel)}
-    _write_whole(folder / RECORD_NAME, json.dumps(record, indent=1))
+    durable.replace(folder / RECORD_NAME, json.dumps(record, indent=1).encode())
     return wheel
 
 
@@ -266,9 +267,3 @@ def digest(*parts: object) -> str:
 
 def cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _write_whole(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    part.replace(path)

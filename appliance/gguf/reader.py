@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
+from appliance.errors import ForOperator
 from appliance.gguf.tables import VALUES
 
 METADATA_BYTES = 512 * 1024 * 1024
@@ -17,7 +18,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class BadModel(Exception):
+class BadModel(ForOperator):
     """The file is not a model that this box can serve. Says why."""
 
     path: Path | None = None

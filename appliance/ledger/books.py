@@ -1,7 +1,8 @@
 """Opens an account for each request that is let in, and notes those that are not.
 
 Refusals are cheap for whoever causes them, so they must not fill the disk: of one key, route and
-error, the first in a second gets its own row and the others of that second share one.
+error, the first in a second gets its own row and the others of that second share one. Nor must they
+fill the memory: while the ledger cannot be written, all of a kind share one.
 """
 
 import asyncio
@@ -17,13 +18,14 @@ from typing import Any, Protocol
 import msgspec
 
 from appliance.config import LedgerConfig
-from appliance.engine.messages import Sampling, Submit
+from appliance.engine.commands import Sampling, Submit
 from appliance.errors import ApiError, Unavailable
-from appliance.ledger.entry import Energy, Entry, Recorder, Texts, unforeseen, unmeasured
+from appliance.ledger.entry import Energy, Entry, Recorder, Texts, unforeseen, unjudged, unmeasured
 from appliance.ledger.errors import LedgerError
-from appliance.ledger.payload import redact, redactions
 from appliance.ledger.rows import Admitted, Costs, Outcome, Payload, RequestRow
+from appliance.ledger.striking import Striker
 from appliance.ledger.verify import pack_tokens
+from appliance.ledger.writer import LedgerSnapshot
 
 TOGETHER_S = 1.0
 """Equal refusals within this time share a row."""
@@ -70,18 +72,17 @@ class Caller:
 def texts_of(config: LedgerConfig) -> Texts:
     """As configured. Raises LedgerError for a pattern that is none."""
     try:
-        rules = redactions(config.redact)
+        keep = Striker(config.redact if config.store_prompts or config.store_answers else ())
     except ValueError as error:
         raise LedgerError(f"ledger.redact: {error}. Correct it in the configuration") from error
-
-    def keep(text: str) -> str:
-        return redact(text, rules)
-
     return Texts(keep if config.store_prompts else None, keep if config.store_answers else None)
 
 
 class Ledger(Recorder, Protocol):
     """What the books need of the ledger; `writer.Ledger` is the real one."""
+
+    @property
+    def snapshot(self) -> LedgerSnapshot: ...
 
     def record(self, row: RequestRow, payload: Payload | None) -> object: ...
 
@@ -135,11 +136,13 @@ class Books:
         parts: int = 1,
         on_close: Callable[[RequestRow], None],
         forecast: Callable[[], Mapping[str, Any] | None] = unforeseen,
+        judged: Callable[[], Mapping[str, Any]] = unjudged,
         lora: Sequence[Mapping[str, Any]] = (),
     ) -> Entry:
         """The account of a numbered submission. Its client must not be told anything before
         `durable`. `on_close` is given the final row. `forecast` is asked at the end for what was
-        foreseen at the beginning. `lora`: the adapters of its set, by name, SHA-256 and scale."""
+        foreseen at the beginning, `judged` (on the ledger's thread) for what is told of answers
+        that have ended. `lora`: the adapters of its set, by name, SHA-256 and scale."""
         admitted = Admitted(
             **self._shared(caller),
             wall_ns=time.time_ns(),
@@ -165,6 +168,7 @@ class Books:
             texts=self._texts,
             energy=self._energy,
             forecast=forecast,
+            judged=judged,
         )
 
     async def computed(self, caller: Caller, *, model: str, tokens: int) -> None:
@@ -196,9 +200,21 @@ class Books:
             self._refusals[kind] = msgspec.structs.replace(waiting, count=waiting.count + 1)
             return
         row = self._plain(caller, outcome="refused", status=error.status, code=code)
-        self._ledger.record(row, None)
-        self._refusals[kind] = msgspec.structs.replace(row, count=0)
-        asyncio.get_running_loop().call_later(TOGETHER_S, self._write_refusals, kind)
+        if self._ledger.snapshot.ok:
+            self._ledger.record(row, None)
+            row = msgspec.structs.replace(row, count=0)
+        self._refusals[kind] = row
+        self._look_again(kind)
+
+    def _look_again(self, kind: tuple[str, str, str]) -> None:
+        asyncio.get_running_loop().call_later(TOGETHER_S, self._turn, kind)
+
+    def _turn(self, kind: tuple[str, str, str]) -> None:
+        """The second is over; with a ledger that waits itself, so do they."""
+        if self._ledger.snapshot.ok:
+            self._write_refusals(kind)
+        elif kind in self._refusals:
+            self._look_again(kind)
 
     def close(self) -> None:
         """Writes what still waits for company."""

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from appliance import durable
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.meanings import explained
+from appliance.ownership import hand_over
 
 BUSY_S = 5.0
 """How long to wait for another process's write lock."""
@@ -38,11 +40,7 @@ def copy_exact(ledger: Path, target: Path, tell: Callable[[int, int], None] | No
             copy.execute("PRAGMA synchronous = OFF")
             source.backup(copy, pages=_PAGES, progress=_progress(tell))
             copy.execute("PRAGMA journal_mode = DELETE")
-    handle = os.open(target, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    durable.sync(target)
 
 
 def keep_copy(ledger: Path, why: str) -> Path:
@@ -57,9 +55,11 @@ def keep_copy(ledger: Path, why: str) -> Path:
         try:
             copy_exact(ledger, draft)
             draft.rename(final)
+            durable.sync(folder)
         finally:
             draft.unlink(missing_ok=True)
-        _hand_over(ledger, folder, final)
+        for made in (folder, final):
+            hand_over(made, ledger)
         for older in _copies(ledger, folder)[KEPT:]:
             older.unlink(missing_ok=True)
     except OSError as error:
@@ -92,14 +92,6 @@ def _copies(ledger: Path, folder: Path) -> list[Path]:
     """Newest first."""
     found = folder.glob(f"{ledger.stem}-before-*{ledger.suffix}")
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-
-
-def _hand_over(ledger: Path, *made: Path) -> None:
-    """What root made belongs to whom the ledger belongs."""
-    if os.geteuid() == 0:
-        owner = ledger.stat()
-        for path in made:
-            os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _reading(ledger: Path) -> sqlite3.Connection:

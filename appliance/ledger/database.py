@@ -22,7 +22,7 @@ from appliance.ledger.verify import FORMAT
 
 __all__ = ["BUSY_S", "BrokenChain", "Unwritable", "connect", "explained", "meaning", "transaction"]
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.02
 _CHECKPOINT_PAGES = 1000
@@ -97,10 +97,10 @@ def _find(path: Path, *, create: bool) -> None:
 def _not_emptied(path: Path) -> None:
     """SQLite writes the first page before the log beside it. Of an empty file it would take the log
     for a leftover, and delete it."""
-    log = path.with_name(path.name + "-wal")
-    if path.stat().st_size == 0 and log.exists() and log.stat().st_size:
+    wal = path.with_name(path.name + "-wal")
+    if path.stat().st_size == 0 and wal.exists() and wal.stat().st_size:
         raise LedgerError(
-            f"{path} is empty, and {log} is not: the ledger was cut off by something other than"
+            f"{path} is empty, and {wal} is not: the ledger was cut off by something other than"
             " Steelyard. Keep copies of both, and restore the newest backup that `steelyard audit"
             " verify` finds sound"
         )
@@ -176,7 +176,7 @@ def _bring_up_to_date(db: Database, path: Path, *, keep: bool) -> None:
     pending = MIGRATIONS.pending(db)
     if keep and pending and db.table_names():
         kept = keep_copy(path, f"before-{pending[0].name}")
-        _log.warning(
+        log.warning(
             "the ledger is of an older version and is brought up to date (%s); as it was, it is"
             " kept in %s",
             ", ".join(migration.name for migration in pending),

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from appliance.engine.messages import Counts, Delta, Event, Finished, Started, Submit
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Counts, Delta, Event, Finished, Started
 from appliance.errors import ApiError, EngineFailed, usage
 from appliance.ledger.recovery import Recovered
 from appliance.ledger.rows import Admitted, ChoiceRow, Costs, Facts, Outcome, Payload, RequestRow
@@ -56,6 +57,11 @@ def unforeseen() -> Mapping[str, Any] | None:
     return None
 
 
+def unjudged() -> Mapping[str, Any]:
+    """Where nothing is told of an answer that has ended."""
+    return {}
+
+
 class Recorder(Protocol):
     """Takes final rows; `writer.Ledger` is the real one."""
 
@@ -78,7 +84,9 @@ class Entry:
         texts: Texts,
         energy: Callable[[RequestRow], Energy] = unmeasured,
         forecast: Callable[[], Mapping[str, Any] | None] = unforeseen,
+        judged: Callable[[], Mapping[str, Any]] = unjudged,
     ) -> None:
+        """`judged`: what the row's forecast gains by the answers; asked on the ledger's thread."""
         self.durable = durable
         """Resolved once the `admitted` row is on disk."""
         self.open = True
@@ -88,6 +96,7 @@ class Entry:
         self._costing = costing
         self._energy = energy
         self._forecast = forecast
+        self._judged = judged
         self._on_close = on_close
         self._prompt_text = prompt_text
         self._texts = texts
@@ -150,9 +159,15 @@ class Entry:
         self._recorder.record_made(lambda: (self._as_told(packed()[0]), packed()[1]))
         self._on_close(row)
 
+    @property
+    def tokens(self) -> Sequence[Sequence[int]]:
+        """Token ids of each choice so far."""
+        return self._tokens
+
     def _with_digests(self, row: RequestRow) -> RequestRow:
         choices = with_digests(row.choices, self._request.prompt, self._tokens)
-        return replace(row, choices=choices)
+        forecast = {**row.forecast, **self._judged()} if row.forecast is not None else None
+        return replace(row, choices=choices, forecast=forecast)
 
     def _as_told(self, row: RequestRow) -> RequestRow:
         """Where the admission could not be written the client got an error, whatever the engine

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance import durable
 from appliance.ledger import verify
 from appliance.ledger.append import append
 from appliance.ledger.database import connect, explained, transaction
@@ -79,7 +80,7 @@ def export(source: Source, target: Path, wall_ns: int) -> Bundle:
         try:
             head, seals = _write(source, partial, wall_ns)
             partial.rename(final)
-            _sync(target)
+            durable.sync(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     told = _action(source, final, head, wall_ns)
@@ -142,7 +143,7 @@ def _write(source: Source, partial: Path, wall_ns: int) -> tuple[dict[str, Any],
     (partial / README).write_text(_readme(source), encoding="utf-8")
     _seal_bundle(source, partial, head, key, wall_ns)
     for directory in (partial / "verify", partial):
-        _sync(directory)
+        durable.sync(directory)
     return head, len(seals)
 
 
@@ -186,10 +187,10 @@ def _seal_bundle(
         "files": files,
     }
     text = json.dumps(manifest, indent=1).encode()
-    _write_durably(partial / MANIFEST, text)
+    durable.replace(partial / MANIFEST, text)
     if source.signer is not None:
         signature = source.signer.sign(signed_text(text)).hex()
-        _write_durably(partial / SIGNATURE, f"{signature}\n".encode())
+        durable.replace(partial / SIGNATURE, f"{signature}\n".encode())
 
 
 def _measured(file: Path) -> dict[str, Any]:
@@ -200,21 +201,6 @@ def _measured(file: Path) -> dict[str, Any]:
         while block := opened.read(_READ_BYTES):
             digest.update(block)
     return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _action(source: Source, final: Path, head: dict[str, Any], wall_ns: int) -> Action:

@@ -4,7 +4,7 @@ The public half lies beside it, to be given to whoever checks the ledger. A key 
 each key that signed is itself named in the chain.
 """
 
-import os
+import contextlib
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from appliance import durable
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.verify.seals import key_id
 
@@ -82,36 +83,10 @@ def _make(path: Path) -> None:
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    own = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        _write(own, pem, 0o600)
-        try:
-            os.link(own, path)
-        except FileExistsError:
-            return
-        _sync_directory(path.parent)
-    finally:
-        own.unlink(missing_ok=True)
+    with contextlib.suppress(FileExistsError):
+        durable.create(path, pem, 0o600)
 
 
 def _publish(path: Path, pem: bytes) -> None:
-    if path.is_file() and path.read_bytes() == pem:
-        return
-    own = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(own, pem, 0o644)
-    own.replace(path)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    if not path.is_file() or path.read_bytes() != pem:
+        durable.replace(path, pem, 0o644)

@@ -48,11 +48,15 @@ _MEANINGS = {
 _MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_BUSY]
 _MEANINGS[sqlite3.SQLITE_PERM] = _MEANINGS[sqlite3.SQLITE_CANTOPEN]
 _MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
+_NO_TEXT = "Could not decode to UTF-8"
 
 
 def meaning(error: sqlite3.Error, path: object) -> str | None:
     """What happened to the file and what to do, or None: the error is about a statement or row."""
     code = getattr(error, "sqlite_errorcode", None)
+    if code is None and str(error).startswith(_NO_TEXT):
+        # Found by Python and not by SQLite. What it says quotes the row.
+        return f"{_MEANINGS[sqlite3.SQLITE_CORRUPT].format(path=path)} (a row is no text)"
     text = _MEANINGS.get(code & 0xFF) if code is not None else None
     return f"{text.format(path=path)} ({error})" if text is not None else None
 

@@ -7,7 +7,8 @@ search that finds little for long ends early with a cursor to go on from, rather
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -71,24 +72,40 @@ def requests(
 ) -> Page[RequestRow]:
     """Final rows in the reverse order of the chain, from before `cursor` on."""
     deadline = time.monotonic() + search_s
-    low, high = _bounds(db, wanted)
-    start = min(high, _LAST if cursor is None else cursor - 1)
-    search = _Search(_probes(db, wanted), start, low, deadline)
-    found: list[int] = []
-    while len(found) < min(limit, MAX_LIMIT) and (seq := search.next()) is not None:
-        if _in_time(db, seq, wanted):
-            found.append(seq)
-    cursor = found[-1] if found and search.next() is not None else search.cursor
-    return Page(tuple(_entry(db, seq, RequestRow) for seq in found), cursor)
+    with _one_instant(db):
+        low, high = _bounds(db, wanted)
+        start = min(high, _LAST if cursor is None else max(cursor - 1, -1))
+        search = _Search(_probes(db, wanted), start, low, deadline)
+        found: list[int] = []
+        while len(found) < min(limit, MAX_LIMIT) and (seq := search.next()) is not None:
+            if _in_time(db, seq, wanted):
+                found.append(seq)
+        cursor = found[-1] if found and search.next() is not None else search.cursor
+        return Page(tuple(_entry(db, seq, RequestRow) for seq in found), cursor)
 
 
 def request(db: Database, name: str, limit: int = 64) -> tuple[Entry[RequestRow], ...]:
     """The newest requests whose id, trace id or X-Request-Id is `name`, oldest first."""
     seqs: set[int] = set()
-    for member in ("id", "trace_id", "request_id"):
-        sql = f"{_request_seqs(member)} ORDER BY seq DESC LIMIT ?"
-        seqs.update(seq for (seq,) in db.conn.execute(sql, (name, _LAST, limit)))
-    return tuple(_entry(db, seq, RequestRow) for seq in sorted(seqs)[-limit:])
+    with _one_instant(db):
+        for member in ("id", "trace_id", "request_id"):
+            sql = f"{_request_seqs(member)} ORDER BY seq DESC LIMIT ?"
+            seqs.update(seq for (seq,) in db.conn.execute(sql, (name, _LAST, limit)))
+        return tuple(_entry(db, seq, RequestRow) for seq in sorted(seqs)[-limit:])
+
+
+@contextmanager
+def _one_instant(db: Database) -> Iterator[None]:
+    """Everything that is read comes of one state: what retention drops meanwhile is still there."""
+    if db.conn.in_transaction:
+        yield
+        return
+    db.conn.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.conn.in_transaction:
+            db.conn.execute("ROLLBACK")
 
 
 def request_at(db: Database, seq: int) -> tuple[Entry[RequestRow], ...]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from appliance.engine import journal
 from appliance.engine.journal import REASONS, SEGMENT_RECORDS, Kind, Record, Segment, segments
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.snapshot import Unreported
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def read_lost(directory: str, pid: int, stats: Stats) -> Lost:
             _unreported(life, stats.journal_records),
         )
     except OSError as error:
-        _log.error("the token journal in %s cannot be read: %s", directory, error)
+        log.error("the token journal in %s cannot be read: %s", directory, error)
         return Lost()
 
 

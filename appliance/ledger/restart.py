@@ -24,10 +24,11 @@ from appliance.ledger.books import Identity, key_of_number
 from appliance.ledger.entry import lost_row, with_digests
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.recovery import Harvest, Recovered, harvest
+from appliance.ledger.retention import DROPPED_NUMBER
 from appliance.ledger.rows import Admitted, Note, Outcome, Payload, RequestRow
 from appliance.ledger.verify import pack_tokens, unpack_tokens
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WAIT_S = 60.0
@@ -36,7 +37,12 @@ _OPEN = (
     " JOIN entries ON entries.number = pending.number AND entries.kind = 'admitted'"
     " ORDER BY pending.number"
 )
-_CLOSED = "SELECT 1 FROM entries WHERE number = ? AND kind = 'request'"
+_CLOSED = (
+    "SELECT 1 FROM entries WHERE number = :number AND kind = 'request'"
+    " UNION ALL SELECT 1 FROM meta WHERE name = :mark AND value >= :number"
+    " AND NOT EXISTS (SELECT 1 FROM pending WHERE number = :number)"
+)
+"""Its final row is there, or was there and was dropped for its age."""
 
 
 class Ledger(Protocol):
@@ -90,7 +96,7 @@ def _rows(
         _closed(one, lost.requests.get(number), identity.boot_id) for number, one in opened.items()
     ]
     for number, request in sorted(lost.requests.items()):
-        if number and number not in opened and not db.conn.execute(_CLOSED, (number,)).fetchone():
+        if number and number not in opened and not _is_closed(db, number):
             rows.append(_orphan(request, identity))
     return rows
 
@@ -178,16 +184,23 @@ def _note(
         "completion_tokens": sum(row.completion_tokens for row, _ in rows),
         "torn_records": lost.torn,
     }
-    _log.warning("recovered %(requests)d requests that the last run left open", detail)
+    log.warning("recovered %(requests)d requests that the last run left open", detail)
     return [(Note(wall_ns=time.time_ns(), event="recovered", detail=detail), None)]
 
 
-def settled(db: Database, segment: Segment) -> bool:
-    """Whether every request in a segment has its final row, so that the segment can go."""
-    numbers = harvest([segment.path]).requests
-    return all(
-        db.conn.execute(_CLOSED, (number,)).fetchone() is not None for number in numbers if number
-    )
+def numbers_in(segment: Segment) -> frozenset[int]:
+    """Of the requests in it. Takes some tenths of a second for a full one. Raises OSError."""
+    return frozenset(number for number in harvest([segment.path]).requests if number)
+
+
+def settled(db: Database, numbers: Iterable[int]) -> bool:
+    """Whether all of these requests have their final rows, so that the segment can go."""
+    return all(_is_closed(db, number) for number in numbers)
+
+
+def _is_closed(db: Database, number: int) -> bool:
+    found = db.conn.execute(_CLOSED, {"number": number, "mark": DROPPED_NUMBER})
+    return found.fetchone() is not None
 
 
 def spent(directory: Path, live_pid: int) -> list[Segment]:

@@ -23,6 +23,9 @@ DAY_NS = 86400 * 10**9
 TEXTS = ("prompt", "answers")
 TOKENS = ("tokens", "report")
 """Reports of replays go with the token ids, which they show."""
+DROPPED_NUMBER = "dropped_number"
+"""In `meta`: the largest number of a request whose rows were dropped. The token journal may know
+such requests still, and only this says that they were accounted for."""
 
 _body = msgspec.json.Decoder(SealBody)
 
@@ -77,6 +80,7 @@ def _drop_segment(db: Database, days: int, wall_ns: int) -> list[str]:
     db.conn.execute("PRAGMA secure_delete = ON")
     standing = asdict(_standing(db))
     span = (seal.first_seq, seal.last_seq)
+    _note_numbers(db, span)
     db.conn.execute("DELETE FROM payloads WHERE seq BETWEEN ? AND ?", span)
     db.conn.execute("DELETE FROM entries WHERE seq BETWEEN ? AND ?", span)
     detail = {"last_seq": seal.last_seq, "segment": seal.segment, "days": days}
@@ -88,6 +92,14 @@ def _drop_segment(db: Database, days: int, wall_ns: int) -> list[str]:
         wall_ns,
     )
     return [f"dropped segment {seal.segment}, entries {seal.first_seq}-{seal.last_seq}"]
+
+
+def _note_numbers(db: Database, span: tuple[int, int]) -> None:
+    (largest,) = db.conn.execute(
+        "SELECT max(number) FROM entries WHERE seq BETWEEN ? AND ? AND kind = 'request'", span
+    ).fetchone()
+    if largest is not None:
+        _set_mark(db, DROPPED_NUMBER, max(largest, _mark(db, DROPPED_NUMBER)))
 
 
 def _next_seal(db: Database, after: int, days: int, wall_ns: int) -> SealBody | None:
@@ -142,5 +154,5 @@ def _mark(db: Database, name: str) -> int:
     return int(found[0]) if found is not None else 0
 
 
-def _set_mark(db: Database, name: str, seq: int) -> None:
-    db.conn.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, seq))
+def _set_mark(db: Database, name: str, value: int) -> None:
+    db.conn.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))

@@ -37,7 +37,7 @@ from appliance.ledger.rows import (
 )
 from appliance.ledger.store import Connect, Store
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COMPANY_S = 0.05
@@ -185,7 +185,7 @@ class Ledger:
             fail(task, f"the box stopped before it could be written. {self.snapshot.problem}")
         rows = sum(task.make is not None for task in left)
         if rows:
-            _log.error("%d rows were not written: %s", rows, self.snapshot.problem)
+            log.error("%d rows were not written: %s", rows, self.snapshot.problem)
         return rows
 
     def _put(self, task: Task) -> "Future[Any]":
@@ -209,7 +209,7 @@ class Ledger:
         try:
             self._loop()
         except BaseException:  # a thread's top: without it, the box must serve nothing
-            _log.critical("%s", _DEAD, exc_info=True)
+            log.critical("%s", _DEAD, exc_info=True)
             self.snapshot = replace(self.snapshot, ok=False, problem=_DEAD)
             self._abandon()
         self._store.close()
@@ -256,7 +256,7 @@ class Ledger:
         except LedgerError as error:
             problem, broken = str(error), isinstance(error, BrokenChain)
         except Exception as error:
-            _log.exception("the ledger's thread failed")
+            log.exception("the ledger's thread failed")
             problem = f"a fault of Steelyard itself, please report it: {error!r}"
         undone = [task for task in tasks if not task.future.done()]
         self._kept = [task for task in undone if task.kept]
@@ -291,18 +291,18 @@ class Ledger:
         name = getattr(fault, "sqlite_errorname", "")
         if task.kept and name == "SQLITE_CONSTRAINT_UNIQUE":
             self.snapshot = replace(self.snapshot, duplicates=self.snapshot.duplicates + 1)
-            _log.error("a second final row of a request was dropped: %s", told(task))
+            log.error("a second final row of a request was dropped: %s", told(task))
         elif task.kept:
             self._apart.append(task)
-            _log.critical("a final row cannot be written (%r): %s", fault, told(task))
+            log.critical("a final row cannot be written (%r): %s", fault, told(task))
         fail(task, f"it cannot be written: {fault!r}")
 
     def _publish(self, facts: LedgerSnapshot, problem: str) -> None:
         """Replaces the snapshot, and tells the log what is new. `problem`: with writing."""
         if problem and problem != self.snapshot.problem:
-            _log.error("the ledger cannot be written: %s", problem)
+            log.error("the ledger cannot be written: %s", problem)
         elif self._failing and not problem:
-            _log.warning("the ledger can be written again")
+            log.warning("the ledger can be written again")
         self._failing = bool(problem)
         if not problem and self._apart:
             problem = _APART

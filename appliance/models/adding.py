@@ -10,11 +10,12 @@ from typing import Protocol
 import msgspec
 
 from appliance import gguf
+from appliance.durable import sync
 from appliance.gguf import Adapter, BadModel, Header
 from appliance.models.copying import Tell, take
 from appliance.models.fingerprints import remember
 from appliance.models.packaged import packaged_name
-from appliance.models.staging import locked, publish, staged, sync, write
+from appliance.models.staging import locked, publish, staged, write
 from appliance.models.stored import (
     ADAPTERS,
     MANIFEST,

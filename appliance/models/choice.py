@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from appliance.durable import sync
 from appliance.gguf import BadModel
-from appliance.models.staging import failed, sync, write
+from appliance.models.staging import failed, write
 
 SELECTED = "selected.json"
 WITNESS = ".selected-model.json"

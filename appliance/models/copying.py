@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from appliance.durable import sync
 from appliance.gguf import BadModel
-from appliance.models.staging import give, sync
+from appliance.models.staging import give
 from appliance.models.stored import StoredFile
 
 SPARE = 64 * 1024 * 1024

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from appliance import durable
 from appliance.gguf import BadModel
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,9 @@ def _remember(state_dir: Path | None, known: dict[str, str]) -> None:
     if state_dir is None:
         return
     newest = dict(list(known.items())[-CACHE_ENTRIES:])
-    new = state_dir / f"{CACHE_NAME}.{os.getpid()}"
+    kept = state_dir / CACHE_NAME
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.write_bytes(msgspec.json.encode(newest))
-        new.replace(state_dir / CACHE_NAME)
+        durable.replace(kept, msgspec.json.encode(newest), lasting=False)
     except OSError as error:
-        log.warning("%s: the model's SHA-256 was not kept: %s", new, error.strerror or error)
+        log.warning("%s: the model's SHA-256 was not kept: %s", kept, error.strerror or error)

@@ -12,7 +12,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from appliance import durable
+from appliance.durable import sync
 from appliance.gguf import BadModel
+from appliance.ownership import hand_over
 
 LOCK = ".lock"
 _FILE_MODE = 0o644
@@ -36,7 +39,8 @@ def locked(folder: Path) -> Iterator[None]:
         folder.parent.mkdir(mode=0o700, parents=True)
     folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     give(folder)
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(folder / LOCK, flags, _FILE_MODE)
     try:
         give(folder / LOCK)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -93,28 +97,9 @@ def publish(hidden: Path, target: Path) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Replace the file whole and durably. Raises OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(handle)
-    give(new)
-    new.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """The file's content, or the folder's names, are durable. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    durable.replace(path, content, _FILE_MODE, give=True)
 
 
 def give(path: Path) -> None:
     """What root makes belongs to who owns the folder it is in: the user of the box."""
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    hand_over(path, path.parent)

@@ -6,7 +6,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from appliance.control.budgets import FALLBACKS
 from appliance.control.correction import ControlSnapshot
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.snapshot import EngineSnapshot, SteeringSnapshot
 
 _POLICIES = ("fcfs", "expected-cost", "shuffled")

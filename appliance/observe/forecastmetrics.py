@@ -19,12 +19,15 @@ _SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
 
+_TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
+
 
 class Forecasting(Protocol):
     """`forecasts.Forecasts` is the real one."""
 
     on_answer: Callable[[float], None]
     on_end: Callable[[Forecast, int], None]
+    on_verdict: Callable[[float], None]
 
     @property
     def enabled(self) -> bool: ...
@@ -56,6 +59,12 @@ class ForecastMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._verdicts = Histogram(
+            "steelyard_forecast_confidence_after",
+            "How likely answers that have ended are right, as the quality head tells it.",
+            buckets=_TENTHS,
+            registry=registry,
+        )
         self.follow(of)
         registry.register(self)
 
@@ -64,6 +73,7 @@ class ForecastMetrics:
         self._of = of
         of.on_answer = self._seconds.observe
         of.on_end = self.ended
+        of.on_verdict = self._verdicts.observe
 
     def ended(self, forecast: Forecast, length: int) -> None:
         """An answer has come to its own end, or to its limit."""

@@ -19,7 +19,7 @@ from appliance.observe.nvml import Nvml
 from appliance.observe.rapl import Rapl
 from appliance.observe.readings import BOARD, MOST, Found, Reader, Reading, lost
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 STALE_POLLS, STALE_S = 3, 3.0
 """A reading is stale when it is older than both."""
@@ -32,11 +32,6 @@ Load = Callable[[], tuple[int, bool]]
 def readers_of_machine() -> tuple[Reader, ...]:
     """All three sources."""
     return Hwmon(), Rapl(), Nvml()
-
-
-def idle_load() -> tuple[int, bool]:
-    """Of a box without an engine."""
-    return 0, False
 
 
 class HostSensors:
@@ -85,7 +80,7 @@ class HostSensors:
             try:
                 found += reader.read(now)
             except Exception:
-                _log.exception("%s is not read any more", type(reader).__name__)
+                log.exception("%s is not read any more", type(reader).__name__)
                 self._readers.remove(reader)
         return _counted_once(found)
 

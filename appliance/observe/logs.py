@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from appliance.config import LoggingConfig
-from appliance.logformat import formatter, hand_down
+from appliance.logformat import formatter, hand_down, tame
 from appliance.observe.logfile import BoundedFile
 
 QUEUE = 10_000
@@ -61,7 +61,7 @@ class Ring(logging.Handler):
         text = record.getMessage()
         if record.exc_text:
             text = f"{text}\n{record.exc_text}"
-        text = text[:_CHARS].replace("\r", "\\r").replace("\n", "\\n")
+        text = tame(text[:_CHARS])
         with self._guard:
             self._seq += 1
             self._lines.append(Line(self._seq, record.created, record.levelno, record.name, text))

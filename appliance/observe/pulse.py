@@ -4,6 +4,7 @@ console. Belongs to the event loop. Pure: `now` (monotonic seconds) is an argume
 
 from dataclasses import dataclass, field
 
+from appliance.observe.forecasthistory import ForecastHistory
 from appliance.observe.window import Recent, Spread
 
 
@@ -21,6 +22,8 @@ class Pulse:
     failed: Recent = field(default_factory=Recent)
     ended: Recent = field(default_factory=Recent)
     """Requests that the engine has done with."""
+    forecasts: ForecastHistory = field(default_factory=ForecastHistory)
+    """What came of forecasts, of the last thirty days."""
     tokens_ledger: int = 0
     """Completion tokens of final rows."""
     tokens_sent: int = 0

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import cast
 
-from appliance.engine.messages import Frames, OutOfStep
+from appliance.engine.framing import Frames, OutOfStep
 from appliance.logformat import for_child
 from appliance.prepare.messages import Open, Opened, Report, decode_report, frame
 
@@ -151,9 +152,12 @@ class Child:
 def _spawn(fd: int) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C at the terminal must reach the daemon alone.
     options, inherited = for_child()
+    # Else ggml would have a debugger look at a child that a job ended, while others wait.
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "appliance.prepare.process", "--fd", str(fd), *options],
         pass_fds=(fd, *inherited),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
+        env=environment,
     )

@@ -2,7 +2,8 @@
 
 One job travels at a time, so the job that the child dies or hangs on is known. One that overruns
 its time fails and the child is killed; one that the child dies on is tried once more, as the cause
-may lie elsewhere. Waiting jobs never notice more than the delay.
+may lie elsewhere. Waiting jobs never notice more than the delay, however many of those before them
+do that: only a child that does not come up, or dies while it does nothing, counts as a failure.
 """
 
 import asyncio
@@ -15,7 +16,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from appliance.errors import ApiError, BadRequest, ContextExceeded, Overloaded, Unavailable
+from appliance.errors import (
+    ApiError,
+    BadRequest,
+    ContextExceeded,
+    Farewell,
+    Overloaded,
+    Unavailable,
+    shutting_down,
+)
 from appliance.prepare.child import Child, ChildLost
 from appliance.prepare.messages import (
     ChatJob,
@@ -41,12 +50,12 @@ from appliance.prepare.messages import (
     frame,
 )
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
 """Times that a job is tried when the child dies on it."""
 _GIVE_UP = 3
-"""Failed starts in a row after which jobs are refused rather than kept waiting."""
+"""Failures in a row after which jobs are refused rather than kept waiting."""
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 _TIMEOUTS: dict[PhaseName | None, tuple[str, str, str]] = {
@@ -79,10 +88,6 @@ class PrepareSnapshot(msgspec.Struct, frozen=True):
     template_source: Literal["config", "model", "fallback"] = "fallback"
 
 
-def _shutting_down() -> ApiError:
-    return Unavailable("the box is shutting down", code="shutting_down")
-
-
 class _Ticket:
     """One job on its way."""
 
@@ -105,7 +110,8 @@ class _Ticket:
             case Failed():
                 self.fail(BadRequest(report.message, param=report.param, code=report.code))
             case TooLong():
-                self.fail(_too_long(report))
+                # Not counted but certain: said so, as every number that is not exact.
+                self.fail(ContextExceeded(report.least_tokens, report.n_ctx, at_least=True))
 
     def fail(self, error: ApiError) -> None:
         if not self.answer.done():
@@ -133,7 +139,7 @@ class Preparer:
         self._restarts = 0
         self._timeouts = 0
         self._last_failure = ""
-        self._farewell: Callable[[], ApiError] | None = None
+        self._farewell: Farewell | None = None
         """What who still comes is told; None: it does not stop."""
 
     async def start(self) -> None:
@@ -144,7 +150,7 @@ class Preparer:
             raise PrepareError(f"the prepare process cannot start: {error}") from error
         self._runner = asyncio.create_task(self._run(), name="prepare")
 
-    async def stop(self, farewell: Callable[[], ApiError] = _shutting_down) -> None:
+    async def stop(self, farewell: Farewell = shutting_down) -> None:
         """Ends the child; jobs still waiting get `farewell`'s error. May be called twice."""
         self._farewell = farewell
         if self._runner is not None:
@@ -217,7 +223,7 @@ class Preparer:
 
     def _admit(self) -> None:
         if self._farewell is not None or self._runner is None:
-            raise (self._farewell or _shutting_down)()
+            raise (self._farewell or shutting_down)()
         if self._child is None and self._failures >= _GIVE_UP:
             raise Unavailable(f"requests cannot be prepared: {self._last_failure}")
         if len(self._waiting) >= self._limits.waiting:
@@ -232,10 +238,12 @@ class Preparer:
                 if self._child is None:
                     await self._relaunch()
                 await self._feed()
+            except _LostOnJob as error:
+                await self._lost(str(error), failures=0)
             except ChildLost as error:
                 await self._lost(str(error))
             except Exception:
-                _log.exception("the prepare client has a bug")
+                log.exception("the prepare client has a bug")
                 await self._lost("a bug in the daemon: see the log")
 
     async def _feed(self) -> None:
@@ -258,10 +266,10 @@ class Preparer:
         except _Overrun as overrun:
             self._timeouts += 1
             ticket.fail(_timeout(overrun.phase, overrun.limit))
-            raise ChildLost(f"killed: a job overran its time while {overrun.doing}") from None
-        except ChildLost:
+            raise _LostOnJob(f"killed: a job overran its time while {overrun.doing}") from None
+        except ChildLost as lost:
             self._retry(ticket)
-            raise
+            raise _LostOnJob(str(lost)) from lost
         except asyncio.CancelledError:
             self._waiting.appendleft(ticket)
             raise
@@ -308,11 +316,11 @@ class Preparer:
             )
         )
 
-    async def _lost(self, reason: str) -> None:
+    async def _lost(self, reason: str, failures: int = 1) -> None:
         self._last_failure = reason
-        self._failures += 1
+        self._failures += failures
         self._restarts += 1
-        _log.warning("prepare process lost: %s", reason)
+        log.warning("prepare process lost: %s", reason)
         await self._drop(kill=True)
         if self._failures >= _GIVE_UP:
             self._refuse_all(lambda: Unavailable(f"requests cannot be prepared: {reason}"))
@@ -335,6 +343,10 @@ class Preparer:
             self._waiting.popleft().fail(error())
 
 
+class _LostOnJob(ChildLost):
+    """The child died, or had to be killed, on a job: whoever sent that has to answer for it."""
+
+
 class _Overrun(Exception):
     """A job's verdict: it took too long."""
 
@@ -348,10 +360,3 @@ class _Overrun(Exception):
 def _timeout(phase: PhaseName | None, limit: float) -> BadRequest:
     code, param, doing = _TIMEOUTS[phase]
     return BadRequest(f"{doing} took longer than {limit:g} s", param=param, code=code)
-
-
-def _too_long(report: TooLong) -> ContextExceeded:
-    error = ContextExceeded(report.least_tokens, report.n_ctx)
-    # Not counted but certain: said so, as every number that is not exact.
-    error.message = error.message.replace("has ", "has at least ", 1)
-    return error

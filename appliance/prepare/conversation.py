@@ -115,12 +115,14 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
 
 
 def _arguments(value: Any, where: str) -> Any:
-    """Templates expect an object; clients send its JSON. What is no object stays text."""
+    """Templates expect an object; clients send its JSON. What is no object stays text, and so does
+    one with half a character in it (an escaped lone surrogate), which no prompt can hold."""
     if isinstance(value, dict):
         return value
     text = _string(value, where)
     try:
         parsed = json.loads(text)
+        json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return text
     return parsed if isinstance(parsed, dict) else text

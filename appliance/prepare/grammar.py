@@ -99,9 +99,11 @@ def raw_grammar(text: str, kind: GrammarType | None, most: int) -> str:
 
 
 def _kind(text: str) -> GrammarType:
-    if is_lark_syntax(text):
+    # Without empty lines, over which both patterns would go again from each of them on.
+    dense = "\n".join(line for line in map(str.strip, text.splitlines()) if line)
+    if is_lark_syntax(dense):
         return "lark"
-    if _GBNF_ROOT.search(text):
+    if _GBNF_ROOT.search(dense):
         return "gbnf"
     raise BadRequest(
         'grammar has neither a "root ::=" rule (GBNF) nor a "start:" rule (Lark): '

@@ -22,6 +22,7 @@ from appliance.prepare.grammar import (
     schema_grammar,
 )
 from appliance.prepare.messages import (
+    MOST_BYTES,
     NO_CLOSING,
     ChatJob,
     DetokenizeJob,
@@ -122,6 +123,13 @@ class Worker:
         return Text(self.prompter.render(job.chat, tools).text)
 
     def _tokenize(self, job: TokenizeJob) -> Pieces:
+        size = len(job.content.encode("utf-8", "replace"))
+        if size > MOST_BYTES:
+            raise BadRequest(
+                f"content has {size} bytes; at most {MOST_BYTES} are tokenised at a time: split it",
+                param="content",
+                code="too_large",
+            )
         self._announce("tokenize")
         ids = self._vocab.tokenize(job.content, job.add_special, job.parse_special)
         return Pieces(tuple(Piece(i, self._vocab.piece(i, special=True)) for i in ids))

@@ -1,6 +1,6 @@
 """What the daemon and the prepare process say to each other.
 
-Framed as in engine/messages.py. The daemon sends one job at a time; the child answers it with
+Framed as in engine/framing.py. The daemon sends one job at a time; the child answers it with
 `Phase` marks (they restart the daemon's clock) and then exactly one `Done` or `Failed`.
 """
 
@@ -9,13 +9,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from appliance.engine.messages import MAX_FRAME, OutOfStep
+from appliance.engine.framing import MAX_FRAME, OutOfStep
 
 GrammarType = Literal["gbnf", "lark", "regex"]
 ToolsFormat = Literal["hermes", "json"]
 PhaseName = Literal["template", "tokenize", "grammar"]
 
 NO_CLOSING = -1
+MOST_BYTES = 512 * 1024
+"""Of a text that is only to be counted. The tokeniser takes a hundred times as much memory, and
+ends the process where there is none; and what it finds is told token by token."""
 
 _LENGTH = struct.Struct("<I")
 

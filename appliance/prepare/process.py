@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from setproctitle import setproctitle
 
-from appliance.engine.messages import Frames, OutOfStep
+from appliance.engine.framing import Frames, OutOfStep
 from appliance.engine.vocab import Vocab, VocabError
 from appliance.errors import BadRequest
 from appliance.logformat import to_stderr
@@ -32,6 +32,7 @@ from appliance.prepare.messages import (
     Phase,
     Report,
     TooLong,
+    Unsendable,
     decode_command,
     frame,
 )
@@ -42,7 +43,7 @@ _READ = 256 * 1024
 _ROOM = 1024 * 1024 * 1024
 """Address space in bytes that jobs may take beyond what the vocabulary needed."""
 
-_log = logging.getLogger("appliance.prepare")  # as a process it is __main__
+log = logging.getLogger("appliance.prepare")  # as a process it is __main__
 
 
 class Link:
@@ -62,6 +63,15 @@ class Link:
     def send(self, report: Report) -> None:
         self._sock.sendall(frame(report))
 
+    def answer(self, report: Report) -> None:
+        """What a job came to. If that cannot travel, the job is at fault, not this process."""
+        try:
+            data = frame(report)
+        except Unsendable as error:
+            what = f"what the request comes to cannot be used: {error}"
+            data = frame(Failed(what, "messages", "too_large"))
+        self._sock.sendall(data)
+
 
 def serve(link: Link) -> None:
     """Opens the model, then does jobs until the socket closes."""
@@ -74,7 +84,7 @@ def serve(link: Link) -> None:
     for command in commands:
         if isinstance(command, Open):
             raise OutOfStep("a second Open")
-        link.send(_answer(worker, command))
+        link.answer(_answer(worker, command))
 
 
 def _open(opening: Open, link: Link) -> Worker:
@@ -145,7 +155,7 @@ def main() -> int:
         link.send(Fatal(str(error)))
         return 1
     except Exception as error:
-        _log.exception("the prepare process has a bug")
+        log.exception("the prepare process has a bug")
         link.send(Fatal(f"{type(error).__name__}: {error}"))
         return 1
     return 0

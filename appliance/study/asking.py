@@ -49,6 +49,11 @@ class _Later(Exception):
         self.wait_s = wait_s
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """Makes an error of what would be followed."""
+
+
 class Box:
     """A running box. Its methods may be called from any thread."""
 
@@ -68,7 +73,12 @@ class Box:
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._context = _trust(cacert) if self.url.startswith("https:") else None
+        context = _trust(cacert) if self.url.startswith("https:") else None
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),  # which would be shown the key, as would
+            _NoRedirect(),  # whoever a redirect names
+            urllib.request.HTTPSHandler(context=context),
+        )
         self._sleep = sleep
         self._lock = threading.Lock()
         self._model = "default"
@@ -121,9 +131,7 @@ class Box:
             self.url + path, data=data, method=method, headers=self._headers
         )
         try:
-            with urllib.request.urlopen(
-                request, timeout=TIMEOUT_S, context=self._context
-            ) as answer:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:

@@ -1,5 +1,6 @@
 """What a study found, as pictures. matplotlib is imported when one is drawn; no display is used."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
+"""Where its cache lies, and that there is no home for one, is nothing to tell of."""
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 """Told apart by colour-blind readers, too (Okabe and Ito)."""
 _SERIES = ("#b5d1e8", "#6ba3cf", "#2f74b0", "#123f6d")

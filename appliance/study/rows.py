@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.engine.messages import Load, Submit
+from appliance.engine.commands import Load, Submit
 from appliance.engine.plan import Chunk, Clear
 from appliance.engine.runner import EngineError, Runner
 from appliance.engine.sequence import Sequence as Written

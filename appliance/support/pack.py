@@ -4,13 +4,13 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from appliance import durable
+from appliance.errors import ForOperator
 from appliance.support.redact import Redactor
 
 FOLDER = "steelyard-support"
@@ -22,7 +22,7 @@ LAST = ("README.txt", "manifest.json")
 CUT = "[... {} characters left out ...]\n"
 
 
-class SupportError(Exception):
+class SupportError(ForOperator):
     """The bundle cannot be written. Says why and what to do."""
 
 
@@ -91,24 +91,21 @@ def archive(members: Mapping[str, bytes], wall: float) -> bytes:
     return gzip.compress(body.getvalue(), mtime=int(wall))
 
 
-def write(target: Path, data: bytes, *, force: bool) -> None:
-    """Whole, and durable, or not at all. Raises SupportError."""
+def refuse_taken(target: Path, *, force: bool) -> None:
+    """Raises SupportError where something is there that is not to be replaced."""
     if target.is_dir():
         raise SupportError(f"{target} is a directory: name a file in it")
     if target.exists() and not force:
         raise SupportError(f"{target} is there already: name another file, or give --force")
-    draft = None
+
+
+def write(target: Path, data: bytes, *, force: bool) -> None:
+    """Whole, and durable, or not at all. Raises SupportError."""
+    refuse_taken(target, force=force)
     try:
-        handle, draft = tempfile.mkstemp(dir=target.parent, prefix=".support-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
+        durable.replace(target, data, 0o600)
     except OSError as error:
-        if draft is not None:
-            Path(draft).unlink(missing_ok=True)
         raise SupportError(
             f"{target} cannot be written: {error.strerror or error}. It takes "
-            f"{len(data) / 1e6:.1f} MB: name a place with room where you may write"
+            f"{len(data) / 1e3:.0f} kB: name a place with room where you may write"
         ) from None

@@ -1,5 +1,7 @@
 """What can go wrong with certificates."""
 
+from appliance.errors import ForOperator
 
-class TlsError(Exception):
+
+class TlsError(ForOperator):
     """TLS cannot be set up as configured. Says why and what to do."""

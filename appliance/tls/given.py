@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from appliance.tls.certificates import days_left, missing_names, names_of
 from appliance.tls.errors import TlsError
+
+_KINDS = "Ask for a certificate with an EC key (P-256) or an RSA key"
 
 
 def read_given(cert: str, key: str, names: Sequence[str], wall: float) -> x509.Certificate:
@@ -36,9 +39,18 @@ def read_given(cert: str, key: str, names: Sequence[str], wall: float) -> x509.C
 
 def _certificate(name: str) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificates(_read("tls.cert", name))[0]
+        found = x509.load_pem_x509_certificates(_read("tls.cert", name))[0]
     except ValueError:
         raise TlsError(f"tls.cert: {name} is no PEM file of certificates") from None
+    try:  # what is only read when it is asked for
+        found.public_key(), names_of(found), found.not_valid_after_utc
+    except UnsupportedAlgorithm as error:
+        raise TlsError(f"tls.cert: {name} has a key of another kind: {error}. {_KINDS}") from None
+    except ValueError:
+        raise TlsError(
+            f"tls.cert: {name} is damaged, or was made wrongly: get it anew from its CA"
+        ) from None
+    return found
 
 
 def _key(name: str) -> PrivateKeyTypes:
@@ -49,6 +61,8 @@ def _key(name: str) -> PrivateKeyTypes:
             f"tls.key: {name} is encrypted, and nobody is there to give the password when the box "
             f"starts: `openssl pkey -in {Path(name).name} -out plain.pem` takes it off"
         ) from None
+    except UnsupportedAlgorithm as error:
+        raise TlsError(f"tls.key: {name} is a key of another kind: {error}. {_KINDS}") from None
     except ValueError:
         raise TlsError(f"tls.key: {name} is no PEM file of a private key") from None
 

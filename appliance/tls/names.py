@@ -4,19 +4,16 @@ import fcntl
 import re
 import socket
 import struct
-from pathlib import Path
 
 from appliance.config import WILDCARDS, Config
 from appliance.discovery import host_label
+from appliance.discovery.addresses import addresses6
 from appliance.discovery.links import interface_names
 from appliance.tls.certificates import normal
 
 MOST_NAMES = 256
 
 _SIOCGIFADDR = 0x8915
-_TEMPORARY = 0x01
-"""IPv6 privacy addresses change daily, and nobody connects to them."""
-_IPV6_TABLE = Path("/proc/net/if_inet6")
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9._-]{0,251}[a-z0-9])?|[0-9a-f:.]+")
 
 
@@ -52,13 +49,6 @@ def _ipv4() -> list[str]:
 
 
 def _ipv6() -> list[str]:
-    """Addresses of global scope that stay."""
-    try:
-        rows = [line.split() for line in _IPV6_TABLE.read_text().splitlines()]
-    except OSError:
-        return []  # no IPv6 here
-    return [
-        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address))
-        for address, _, _, scope, flags, _ in rows
-        if scope == "00" and not int(flags, 16) & _TEMPORARY
-    ]
+    """Addresses of global scope that stay: privacy addresses change daily, and nobody connects to
+    them."""
+    return [one.address for one in addresses6() if one.is_global and not one.temporary]

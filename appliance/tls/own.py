@@ -11,13 +11,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from appliance.tls.certificates import Pair, due, make_ca, make_server, missing_names
+from appliance import durable
+from appliance.tls.certificates import (
+    Pair,
+    due,
+    make_ca,
+    make_server,
+    missing_names,
+    names_of,
+)
 from appliance.tls.errors import TlsError
-from appliance.tls.files import locked, make_folder, replace_file
+from appliance.tls.files import locked, make_folder
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +118,11 @@ class OwnCertificates:
     def _read(self, cert: Path, key: Path) -> Pair:
         try:
             certificate = _certificate(cert)
+            certificate.public_key(), names_of(certificate)  # read only when asked for
             private = serialization.load_pem_private_key(key.read_bytes(), None)
         except OSError as error:
             raise TlsError(f"{error.filename}: {error.strerror}. {_ADVICE}") from None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             raise TlsError(f"{cert} or {key} is damaged. {_ADVICE}") from None
         if isinstance(private, ec.EllipticCurvePrivateKey) and (
             private.public_key() == certificate.public_key()
@@ -132,8 +141,9 @@ class OwnCertificates:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        replace_file(key, private, 0o600)
-        replace_file(cert, pair.certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        public = pair.certificate.public_bytes(serialization.Encoding.PEM)
+        durable.replace(key, private, 0o600, give=True)
+        durable.replace(cert, public, 0o644, give=True)
 
 
 _ADVICE = (

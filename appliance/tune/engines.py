@@ -10,7 +10,7 @@ from typing import Self
 
 import msgspec
 
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 from appliance.enginechild import describe_exit, environment
 from appliance.models import memory_free
 from appliance.tune.probe import (

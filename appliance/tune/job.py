@@ -12,7 +12,7 @@ import msgspec
 from appliance import buildinfo
 from appliance.accounts.keys import FILE_NAME
 from appliance.config import Config
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 from appliance.ledger.lengths import read_past
 from appliance.models import ModelFile
 from appliance.tune import hardware

@@ -16,7 +16,7 @@ from typing import IO
 import msgspec
 import setproctitle
 
-from appliance.engine.messages import Load, Submit
+from appliance.engine.commands import Load, Submit
 from appliance.engine.plan import Chunk, Clear
 from appliance.engine.runner import EngineError, Runner
 from appliance.engine.sequence import Sequence as Lane

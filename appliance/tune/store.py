@@ -1,15 +1,14 @@
 """What tuning found, kept in the state directory for each model and machine: `tuned.json`."""
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from appliance import buildinfo
-from appliance.config import Config
-from appliance.config.sections import EngineConfig
+from appliance import buildinfo, durable
+from appliance.config import Config, EngineConfig
+from appliance.errors import ForOperator
 from appliance.tune import hardware
 from appliance.tune.hardware import Hardware
 from appliance.tune.search import Found
@@ -20,10 +19,10 @@ VERSION = 1
 MOST = 32
 """Entries kept, the newest ones."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
-class TuneError(Exception):
+class TuneError(ForOperator):
     """Tuning cannot be done, or its record not be used; the message is for the operator."""
 
 
@@ -96,15 +95,9 @@ class Tuned:
         return there
 
     def _write(self, file: _File) -> None:
-        part = self.path.with_suffix(f".{os.getpid()}")
         try:
-            with part.open("wb") as opened:
-                opened.write(msgspec.json.format(msgspec.json.encode(file)))
-                opened.flush()
-                os.fsync(opened.fileno())
-            part.replace(self.path)
+            durable.replace(self.path, msgspec.json.format(msgspec.json.encode(file)))
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise TuneError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
 
@@ -118,7 +111,7 @@ def applied(config: Config, model_sha256: str) -> tuple[Config, dict[str, int | 
             return config, {}
         entry = tuned.entry(model_sha256, hardware.read(buildinfo.installed()))
     except TuneError as error:
-        _log.warning("%s", error)
+        log.warning("%s", error)
         return config, {}
     if entry is None:
         return config, {}

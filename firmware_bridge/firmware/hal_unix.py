@@ -28,7 +28,6 @@ from firmware_bridge.firmware.slots import NOWHERE, RESET, Flash
 from firmware_bridge.firmware.watchdog import POWER_OFF_MS
 
 CHUNK = 512
-PLANT_US = 10_000
 FED_EVERY_US = 100_000
 TRIAL_MS = 60_000
 CAUSES = {"power": m.RESET_POWER, "watchdog": m.RESET_WATCHDOG, "other": m.RESET_OTHER}
@@ -78,7 +77,6 @@ class Hal:
         self._plant = Plant(script, self.random32(), self._broken, told)
         self._last = time.ticks_us()
         self._elapsed = 0
-        self._plant_us = 0
         self._poll = select.poll()
         self._poll.register(sys.stdin, select.POLLIN)
         known = m.RESET_OTHER if self.load() else m.RESET_POWER

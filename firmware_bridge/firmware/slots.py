@@ -155,17 +155,24 @@ def manifest_of(head: bytes) -> "dict[str, Any]":
     try:
         manifest = json.loads(head[HEAD_SIZE:])
         for version in (manifest["version"], manifest["minimum"]):
-            if len(version) != 3 or not all(0 <= int(part) <= 255 for part in version):
+            if type(version) is not list or len(version) != 3 or not all(map(_is_byte, version)):
                 raise ValueError("version")
-        if not isinstance(manifest["schema"], int) or not isinstance(manifest["board"], str):
-            raise ValueError("schema or board")
+        schema, board = manifest["schema"], manifest["board"]
+        if type(schema) is not int or not 0 <= schema <= 0xFFFFFFFF:
+            raise ValueError("schema")
+        if not 0 < len(board) <= 64 or not all(32 < ord(letter) < 127 for letter in board):
+            raise ValueError("board")
         if not 0 < len(manifest["files"]) <= MAX_FILES or total > MAX_TOTAL:
             raise ValueError("too many files, or too long ones")
         if sum([_checked(*row) for row in manifest["files"]]) != total:
             raise ValueError("sizes")
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError("manifest") from None
+    except (KeyError, TypeError, AttributeError, RuntimeError):
+        raise ValueError("manifest") from None  # the last: nested deeper than can be read
     return manifest  # type: ignore[no-any-return]
+
+
+def _is_byte(part: object) -> bool:
+    return type(part) is int and 0 <= part <= 255
 
 
 def _checked(name: str, size: int, digest: str) -> int:

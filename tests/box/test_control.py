@@ -11,8 +11,8 @@ import pytest
 
 from appliance.frames import Live, Rows
 from tests.box.asking import Asked, ask
+from tests.box.operating import console
 from tests.box.running import RunningBox
-from tests.box.test_console import console
 from tests.box.test_events import Console
 
 LONG = 1900

@@ -12,18 +12,9 @@ import pytest
 from appliance import models
 from appliance.config import ModelConfig
 from appliance.engine import build as library
-from appliance.engine.messages import (
-    Batch,
-    Budget,
-    Delta,
-    Event,
-    Load,
-    Report,
-    Sampling,
-    Slow,
-    Submit,
-)
+from appliance.engine.commands import Budget, Load, Sampling, Slow, Submit
 from appliance.engine.process import build
+from appliance.engine.reports import Batch, Delta, Event, Report
 
 SHORT = "Why is the sky blue?"
 LONG = "Anna went to the market. She bought apples, pears and plums. " * 8 + "What did she buy?"

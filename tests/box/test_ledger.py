@@ -4,20 +4,26 @@ as the engine counted, and as whoever reads the file can compute again.
 
 import random
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from appliance.ledger.verify.command import main as verify_command
-from tests.box.answered import IDS, MODEL, extra
-from tests.box.asking import Asked, ask, check_complete
+from tests.box.answered import IDS, extra
+from tests.box.asking import Asked, check_complete
+from tests.box.counted import (
+    ENGINE,
+    LIMITS,
+    LONG,
+    Counted,
+    end_in_every_way,
+    name_of,
+    named,
+    one_of_many,
+)
 from tests.box.ledgered import (
     Ledgered,
     Row,
@@ -31,42 +37,9 @@ from tests.box.ledgered import (
 from tests.box.running import RunningBox
 from tests.box.wire import HELLO, saying
 
-ENGINE = {"max_sequences": 3, "prefill_tokens": 8, "restart_window_s": 1, "context": 8192}
-"""A prompt beside others takes many steps."""
-LIMITS = {"queue_requests": 2}
-LONG = 2600
-"""Tokens that no request reaches before its test ends it."""
 NEIGHBOUR = 2500
 PROMPT = [1000 + number for number in range(2400)]
 """Beside a neighbour it takes 300 steps: long enough to be seen."""
-NAMES = count()
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A box, its ledger, and a client of it."""
-
-    box: RunningBox
-    ledger: Ledgered
-    asked: list[Asked] = field(default_factory=list)
-
-    def ask(self, prompt: Any = "Once upon a time", **fields: Any) -> tuple[Asked, str]:
-        """The request, under a name by which its row is found."""
-        name = f"asked-{next(NAMES)}"
-        self.asked.append(ask(self.box, prompt, headers={"X-Request-Id": name}, **fields))
-        return self.asked[-1], name
-
-    def row(self, name: str) -> Row:
-        return self.ledger.row(request_id=name)
-
-    def leave(self) -> None:
-        """Whatever a test left behind."""
-        self.box.admin("POST", "/admin/release")
-        for asked in self.asked:
-            asked.hang_up()
-            asked.wait()
-        self.asked.clear()
-        self.box.wait_until(lambda: not self.box.requests(), what="nothing is left behind")
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +60,6 @@ def counted(box_of_all: Counted) -> Iterator[Counted]:
 @pytest.fixture
 def client(counted: Counted) -> openai.OpenAI:
     return counted.box.client()
-
-
-def named() -> dict[str, Any]:
-    """Fields of a call with the client: its row is found by the name."""
-    return {"model": MODEL, "extra_headers": {"X-Request-Id": f"called-{next(NAMES)}"}}
-
-
-def name_of(call: dict[str, Any]) -> str:
-    return str(call["extra_headers"]["X-Request-Id"])
 
 
 # Answers
@@ -427,34 +391,6 @@ def test_random_work_with_cancellations_and_a_crash_sums_to_the_token(counted: C
     assert told
 
 
-def one_of_many(
-    counted: Counted, pick: random.Random, crash: bool
-) -> tuple[str, dict[str, Any]] | None:
-    """One user's request, of some kind; its name and usage where it was answered in full."""
-    fields: dict[str, Any] = {
-        "max_tokens": pick.choice([0, 1, 5, 30]),
-        "n": pick.choice([1, 1, 2]),
-        "stream": pick.random() < 0.6,
-        "ignore_eos": pick.random() < 0.5,
-        "temperature": pick.choice([0, 1.0]),
-    }
-    prompt = [f"Story {pick.randrange(5)} " + "and on " * pick.randrange(30) for _ in "ab"]
-    how = pick.choice(["", "", "", "cancel", "deadline"])
-    if how == "deadline":
-        fields["deadline_s"] = pick.choice([0.05, 0.2])
-    asked, name = counted.ask(prompt[0] if pick.random() < 0.8 else prompt, **fields)
-    if how == "cancel":
-        threading.Event().wait(pick.random() * 0.3)
-        if not asked.over:
-            asked.hang_up()
-    elif crash:
-        counted.box.engine().kill()
-    asked.wait()
-    if asked.status != 200 or asked.problem or asked.errors or how == "cancel":
-        return None
-    return name, asked.usage
-
-
 def test_the_chain_verifies_while_the_box_runs(
     counted: Counted, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -465,84 +401,3 @@ def test_the_chain_verifies_while_the_box_runs(
     assert outcomes >= {"stop", "length", "cancelled", "deadline", "refused", "failed"}
     assert verify_command([str(counted.ledger.path)]) == 0
     assert "intact" in capsys.readouterr().out
-
-
-def end_in_every_way(counted: Counted) -> None:
-    counted.ask(max_tokens=20, ignore_eos=False, **saying("Fine."))[0].wait()
-    counted.ask(max_tokens=2)[0].wait()
-    counted.ask("x " * 9000)[0].wait()
-    counted.ask(max_tokens=LONG, deadline_s=0.3)[0].wait()
-    gone, crashed = (counted.ask(max_tokens=LONG)[0].wait_for_tokens() for _ in range(2))
-    gone.hang_up()
-    gone.wait()
-    counted.box.wait_for_running(1)
-    counted.box.engine().kill()
-    crashed.wait()
-    counted.box.wait_ready()
-
-
-# The box's own end
-
-
-def test_a_box_that_stops_closes_what_runs_as_interrupted(tmp_path: Path) -> None:
-    ledger = Ledgered(tmp_path / "state")
-    with RunningBox.start(tmp_path, engine=ENGINE, server={"drain_s": 0}) as box:
-        counted = Counted(box, ledger)
-        stream, stream_name = counted.ask(max_tokens=LONG)
-        whole, whole_name = counted.ask("Poem", max_tokens=LONG, stream=False)
-        box.wait_for_running(2)
-        stream.wait_for_tokens(len(stream.token_ids) + 5)  # as many steps later, both have some
-        assert box.stop() == 0
-    for asked, name in ((stream, stream_name), (whole, whole_name)):
-        asked.wait()
-        assert [error["code"] for error in asked.errors] == ["shutting_down"]
-        (row,) = ledger.rows(request_id=name)
-        assert (row["outcome"], row["code"]) == ("interrupted", "shutting_down")
-        tokens = ledger.tokens(row)[1]
-        assert tokens[: len(asked.token_ids)] == asked.token_ids
-        assert tokens
-        check_digests(ledger, row)
-    check_chain(ledger)
-    assert ledger.in_flight == 0
-    assert ledger.entries("note")[-1]["event"] == "stopped"
-
-
-def test_a_killed_box_has_every_token_that_a_client_received(tmp_path: Path) -> None:
-    ledger = Ledgered(tmp_path / "state")
-    with RunningBox.start(tmp_path, engine=ENGINE) as box:
-        counted = Counted(box, ledger)
-        check_complete(box, counted.ask(max_tokens=3)[0])
-        settle(box, ledger)
-        streams = [counted.ask(f"Story {number}", max_tokens=LONG) for number in range(2)]
-        for stream, _ in streams:
-            stream.wait_for_tokens(3)
-        twice, twice_name = counted.ask("Both", max_tokens=LONG, n=1, stream=False)
-        queued, queued_name = counted.ask("Wait", max_tokens=LONG)
-        box.wait_until(lambda: ledger.in_flight == 4, what="all are admitted")
-        box.process.kill()
-        box.process.wait()
-        for asked in (twice, queued, *(stream for stream, _ in streams)):
-            asked.wait()
-    truth = ledger.journal()
-    with RunningBox.start(tmp_path, engine=ENGINE) as box:
-        for asked, name in [*streams, (twice, twice_name), (queued, queued_name)]:
-            (row,) = ledger.rows(request_id=name)
-            assert (row["outcome"], row["recovered"]) == ("interrupted", True)
-            assert row["exact"], "the machine did not lose power"
-            tokens = ledger.tokens(row)[1]
-            assert tokens[: len(asked.token_ids)] == asked.token_ids
-            known = truth.get(row["number"])
-            assert tokens == (known.tokens[0] if known is not None else [])
-            check_digests(ledger, row)
-        check_complete(box, ask(box, max_tokens=3))
-        check_sums(box, ledger)
-        check_chain(ledger)
-        usage = ledger.ask("SELECT sum(prefill_tokens), sum(completion_tokens) FROM usage_daily")
-    rows = ledger.rows()
-    assert usage == [
-        (
-            sum(row["prefill_tokens"] for row in rows),
-            sum(row["completion_tokens"] for row in rows),
-        )
-    ]
-    assert len({row["number"] for row in rows}) == len(rows)

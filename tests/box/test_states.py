@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from appliance.engine import process
+from appliance.engine.commands import Expect, Sampling, Steer
 from appliance.engine.keeping import LEAST, Costs
-from appliance.engine.messages import Expect, Sampling, Steer
 from appliance.engine.plan import Chunk, Remove, Restore, Save
 from appliance.engine.runner import Runner
 from appliance.engine.sequence import SavedState
-from tests.box.test_engine import LOAD, QUESTIONS, STORY, Live, assert_greedy, chat, clear
+from tests.box.engine_live import LOAD, Live, assert_greedy, chat, clear
+from tests.box.test_engine import QUESTIONS, STORY
 from tests.unit.engine_parts import make_sequence
 
 ANY = Costs(bytes_per_token=1, copy_ms=0.0, compute_ms=1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.alone import only_daemon
 from appliance.config import load
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 from appliance.models import locate
 from appliance.tune.engines import Engine
 from appliance.tune.probe import ANSWER_TOKENS, PROMPTS

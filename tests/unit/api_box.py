@@ -15,19 +15,17 @@ from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.api.app import create_app
 from appliance.api.box import Box
 from appliance.config import ApiConfig, Config, LimitsConfig, ServerConfig
-from appliance.engine.messages import (
+from appliance.engine.commands import Expect, Pool, Submit
+from appliance.engine.reports import (
     Counts,
     Delta,
     Event,
-    Expect,
     Finished,
     FirstLogits,
-    Pool,
     Ready,
     Signals,
     Started,
     StopType,
-    Submit,
     TokenLogprob,
 )
 from appliance.errors import ApiError

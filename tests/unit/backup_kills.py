@@ -1,11 +1,12 @@
 """Kills a backup, a restore or a migration at each of its steps, and says what was found after it.
 
-    python backup_kills.py take|restore|migrate FOLDER
+    python backup_kills.py take|restore|carry|migrate FOLDER
 
 A step is a call that changes a directory. The process forks for each,
 so it starts no threads. Prints JSON: one object for each step that was reached.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -114,10 +115,28 @@ def after_migrate(place: Path) -> dict[str, Any]:
     }
 
 
+def on_disks_of_their_own() -> None:
+    """From now on, nothing can be renamed into the folder of the models or out of it."""
+    true = os.rename
+
+    def rename(source: str | Path, target: str | Path) -> None:
+        if is_model(Path(source)) != is_model(Path(target)):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source))
+        true(source, target)
+
+    os.rename = rename  # type: ignore[assignment]
+
+
+def is_model(path: Path) -> bool:
+    return path.parent.parts[-2:] == ("state", "models") and ".restoring" not in path.parts
+
+
 def main(what: str, folder: Path) -> list[Any]:
     if what == "take":
         return each(folder, lambda place: take(place / "state", place / "usb"), after_take)
-    if what == "restore":
+    if what == "carry":
+        on_disks_of_their_own()
+    if what in ("restore", "carry"):
         return each(
             folder,
             lambda place: restore(folder / "backup", place / "state", force=True),

@@ -15,6 +15,7 @@ from appliance.forecast import export, features, quantize
 from appliance.forecast.bundle import SUFFIX, Bundle, Manifest, Quality
 from appliance.forecast.conformal import TAUS, Group, Table
 from appliance.forecast.embedders import Embedder
+from appliance.forecast.encoder import EncoderError
 from appliance.forecast.features import Outcome, Pipeline
 from appliance.forecast.first import LOGITS, First, Reader
 from appliance.forecast.forecaster import Forecaster, Served
@@ -177,3 +178,15 @@ def lognormal(median: float, sigma: float) -> Lengths:
     places = [(np.log(max(end, 1e-9)) - np.log(median)) / sigma for end in EDGES]
     left = np.array([max(0.5 - 0.5 * erf(z / sqrt(2)), 1e-9) for z in places])
     return Lengths(np.clip(1.0 - left[1:] / left[:-1], 1e-6, 1 - 1e-6))
+
+
+class Failing(Hashed):
+    """An embedder that fails where it is told to."""
+
+    def __init__(self, fails: Callable[[Question], bool]) -> None:
+        self._fails = fails
+
+    def embed(self, question: Question) -> Any:
+        if self._fails(question):
+            raise EncoderError("model.onnx has SHA-256 1 instead of 2: install its package again")
+        return super().embed(question)

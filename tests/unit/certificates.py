@@ -97,3 +97,29 @@ def _went_on(side: ssl.SSLObject) -> bool:
     except ssl.SSLWantReadError:
         return False
     return True
+
+
+P256 = bytes.fromhex("2a8648ce3d030107")
+NONE = bytes.fromhex("2a8648ce3d03017f")
+"""Of the same length, and no curve at all."""
+
+
+def _pem(kind: str, der: bytes) -> bytes:
+    return ssl.DER_cert_to_PEM_cert(der).replace("CERTIFICATE", kind).encode()
+
+
+def of_no_curve() -> tuple[bytes, bytes]:
+    """A certificate and its key, as they would be on a curve that nobody knows."""
+    pair = make_server(make_ca("elsewhere", NOW), ["box.local"], NOW)
+    cert = pair.certificate.public_bytes(serialization.Encoding.DER)
+    key = pair.key.private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    assert P256 in cert
+    assert P256 in key
+    return (
+        _pem("CERTIFICATE", cert.replace(P256, NONE)),
+        _pem("PRIVATE KEY", key.replace(P256, NONE)),
+    )

@@ -120,6 +120,25 @@ GPU = Alarm(
 )
 
 
+DAY_MS = 86_400_000
+FORECAST_PAST: dict[str, Any] = {
+    "every_ms": DAY_MS // 4,
+    "until_ms": AT_MS,
+    "steps": [
+        [bounds, round(bounds * (0.9 + 0.04 * math.sin(at / 9) - 0.06 * (60 < at < 80))),
+         bounds + 5, (bounds + 5) * (11.0 + 3 * math.sin(at / 13))]
+        for at in range(120)
+        for bounds in [0 if at % 7 == 0 else 40]
+    ],
+    "windows": [
+        {"span_ms": DAY_MS, "answers": 160, "coverage_pct": 89.1, "pinball_tok": 11.2},
+        {"span_ms": 7 * DAY_MS, "answers": 1080, "coverage_pct": 90.0, "pinball_tok": 11.94},
+        {"span_ms": 30 * DAY_MS, "answers": 4620, "coverage_pct": 90.2, "pinball_tok": 12.4},
+    ],
+}  # fmt: skip
+"""GET /admin/forecasters/past of a month: too wide, right, too narrow, and right again."""
+
+
 def past(seconds: int) -> dict[str, tuple[float | None, ...]]:
     """Numbers that go up and down below those of LIVE, one a second."""
     return {name: _wave(seconds, name, 4 + at) for at, name in enumerate(PAST)}

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.engine.commands import LoraSet, Submit
 from appliance.engine.limits import Limits
-from appliance.engine.messages import LoraSet, Submit
 from appliance.engine.plan import Chunk, Clear, Move, Plan, Remove, Restore, Save
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import SavedState, Sequence, State

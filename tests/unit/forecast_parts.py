@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from appliance.api.box import Box
-from appliance.engine.messages import Delta, Finished, Signals, Started, Submit
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Delta, Finished, Signals, Started
 from appliance.forecast.archive import Arrays
 from appliance.forecast.hazard import Lengths
+from appliance.forecast.judge import Judge
 from appliance.forecast.question import Question, Turn
 from appliance.forecast.told import Forecast, ForecasterSnapshot
 from appliance.forecasts import Forecasts
@@ -70,6 +72,7 @@ class Teller:
         """Answers wait for it."""
         self.told = ForecasterSnapshot(version="v7", state="ok", provider="CPUExecutionProvider")
         self.refine: Arrays | None = None
+        self.judge: Judge | None = None
         self.reloads = 0
 
     @property

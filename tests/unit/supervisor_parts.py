@@ -9,29 +9,25 @@ import pytest_asyncio
 
 from appliance import deaths, watchdog
 from appliance import supervisor as module
-from appliance.engine.messages import (
+from appliance.engine.commands import Command, Load, Ping, Shutdown, Submit
+from appliance.engine.reports import (
     Batch,
-    Command,
     Counts,
     Event,
     Finished,
-    Load,
-    Ping,
     Pong,
     Ready,
     Report,
-    Shutdown,
     SlotState,
     Started,
     Stats,
-    Submit,
 )
 from appliance.enginechild import EngineChild
 from appliance.errors import EngineFailed, Unavailable
-from appliance.supervisor import Policy, Supervisor
+from appliance.supervisor import Supervisor
 from appliance.ticket import Ticket
 from appliance.vitals import Vitals
-from appliance.watchdog import Tolerance
+from appliance.watchdog import Policy, Tolerance
 
 LOAD = Load("model.gguf", 128, 4, 64, 64, 1, 1, 0, "off", "f16", 4, 0, 64)
 READY = Ready("tiny", 1000, 4000, 256, 128, 512, 16, 2, 2, 0, 0, False, "CPU", 0.1)

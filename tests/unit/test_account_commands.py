@@ -48,6 +48,14 @@ def last_action(store: KeyStore) -> dict[str, Any]:
     return found
 
 
+def test_whoever_is_logged_in_is_a_word_that_the_ledger_can_hold(
+    store: KeyStore, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "caf\udce9\n\x1b[2K" + "a" * 99)
+    assert said(capsys, "keys", "create", "app", "--scope", "infer")
+    assert last_action(store)["operator"] == "caf???[2K" + "a" * 55
+
+
 def test_key_is_made_with_tenant_and_limits_by_whoever_is_logged_in(
     store: KeyStore, capsys: Out
 ) -> None:

@@ -11,9 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,32 +21,17 @@ import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlite_utils import Database
 
 from appliance.engine import step as step_module
-from appliance.engine.journal import SIZE, Journal, Kind, read, segments
-from appliance.engine.messages import (
-    Batch,
-    Cancel,
-    Command,
-    Delta,
-    Event,
-    Finished,
-    Ping,
-    Pong,
-    Report,
-    Sampling,
-    Stats,
-)
+from appliance.engine.commands import Cancel, Command, Ping, Sampling
+from appliance.engine.reports import Batch, Pong, Report, Stats
 from appliance.engine.step import Engine
-from appliance.errors import ApiError, EngineFailed, Unavailable
+from appliance.errors import EngineFailed, Unavailable
 from appliance.ledger import recovery, writer
 from appliance.ledger.books import Books, Caller, Identity, Texts
-from appliance.ledger.database import connect
-from appliance.ledger.entry import Entry
-from appliance.ledger.recovery import Recovered, read_lost
-from appliance.ledger.restart import recover, settled, spent
-from appliance.ledger.rows import Admitted, Payload, RequestRow
+from appliance.ledger.recovery import read_lost
+from appliance.ledger.restart import numbers_in, recover, settled, spent
+from appliance.ledger.rows import RequestRow
 from appliance.ledger.verify import unpack_tokens
 from appliance.ledger.verify.check import verify
 from appliance.ledger.writer import Ledger
@@ -57,10 +40,21 @@ from appliance.ticket import CancelReason, Ticket
 from appliance.tickets import Tickets
 from appliance.watchdog import Cause
 from tests.unit.engine_parts import FakeRunner, make_scheduler, make_submit, next_token
-from tests.unit.test_step import no_grammar
+from tests.unit.life_parts import (
+    SEGMENT,
+    Client,
+    Desk,
+    Killed,
+    MortalJournal,
+    Truth,
+    Truths,
+    cut,
+    minus,
+    quick,
+    truths_in,
+)
+from tests.unit.step_parts import no_grammar
 
-SEGMENT = 48
-"""Records: a few requests fill a segment."""
 KEY = "k_0000002a"
 CALLER = Caller("t" * 32, "q", "/v1/completions", KEY, "app", "sales", "", 1.0)
 CRASHED = Cause("engine_crashed", "died")
@@ -71,142 +65,6 @@ MODELS: dict[str, Callable[[list[int]], int]] = {
     "ill": lambda tokens: -1 if next_token([*tokens, 7]) == 0 else next_token(tokens),
 }
 """One that goes on, one that ends by itself, one whose logits are no numbers now and then."""
-
-
-class Killed(Exception):
-    """SIGKILL of the engine."""
-
-
-@dataclass(slots=True)
-class Truth:
-    """What the journal was given of one request."""
-
-    tokens: dict[int, list[int]] = field(default_factory=dict)
-    prefill: int = 0
-    cached: int = 0
-
-    def take(self, kind: Kind, choice: int, a: int, b: int) -> None:
-        if kind is Kind.START:
-            assert choice not in self.tokens, "a choice started twice"
-            self.tokens[choice] = []
-            self.cached += b if choice == 0 else 0
-        elif kind is Kind.PREFILL:
-            self.prefill += a
-        elif kind is Kind.TOKEN:
-            self.tokens.setdefault(choice, []).append(a)
-
-    @property
-    def sums(self) -> Unreported:
-        return Unreported(self.prefill, self.cached, sum(map(len, self.tokens.values())))
-
-
-Truths = dict[int, Truth]
-
-
-class MortalJournal(Journal):
-    """Knows what has reached its files, and can die amid a write: the kernel ends one between two
-    pages, so whole records are there or are not."""
-
-    def __init__(self, directory: Path, truths: Truths) -> None:
-        self.dies_after: int | None = None
-        self._truths = truths
-        self._unwritten: list[tuple[Kind, int, int, int, int]] = []
-        super().__init__(directory, segment_records=SEGMENT)
-
-    def write(self, kind: Kind, number: int, choice: int, a: int, b: int) -> None:
-        self._unwritten.append((kind, number, choice, a, b))
-        super().write(kind, number, choice, a, b)
-
-    def flush(self) -> None:
-        reach = len(self._unwritten)
-        if dying := self.dies_after is not None and reach > 0:
-            reach = min(reach, self.dies_after or 0)
-            del self._pending[reach * SIZE :]
-        super().flush()
-        for kind, number, choice, a, b in self._unwritten[:reach]:
-            self._truths.setdefault(number, Truth()).take(kind, choice, a, b)
-        self._unwritten.clear()
-        if dying:
-            raise Killed
-
-
-class Desk:
-    """In front of the ledger: holds rows back until they are to be durable, and forgets them with
-    the daemon."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._queue: list[tuple[Future[int], Callable[[], Future[int]]]] = []
-
-    def next_number(self) -> int:
-        return self._ledger.next_number()
-
-    def admit(self, row: Admitted, prompt: bytes) -> "Future[int]":
-        return self._put(partial(self._ledger.admit, row, prompt))
-
-    def record(self, row: RequestRow, payload: Payload | None) -> "Future[int]":
-        return self._put(partial(self._ledger.record, row, payload))
-
-    def record_made(self, make: Callable[[], tuple[RequestRow, Payload | None]]) -> "Future[int]":
-        return self._put(partial(self._ledger.record_made, make))
-
-    def act(self, row: RequestRow) -> "Future[int]":
-        return self._put(partial(self._ledger.act, row))
-
-    def commit(self, count: int | None = None) -> None:
-        """The oldest rows become durable."""
-        now = self._queue[:count]
-        self._queue = self._queue[len(now) :]
-        written = [(future, write()) for future, write in now]
-        for future, inner in written:
-            future.set_result(inner.result(30))
-
-    def _put(self, write: Callable[[], "Future[int]"]) -> "Future[int]":
-        future: Future[int] = Future()
-        self._queue.append((future, write))
-        return future
-
-
-class Client:
-    """What one request's client is told, once its admission is durable."""
-
-    def __init__(self, entry: Entry, n: int) -> None:
-        self.error: ApiError | None = None
-        self.ends: dict[int, Finished] = {}
-        self._entry = entry
-        self._tokens: dict[int, list[int]] = {choice: [] for choice in range(n)}
-
-    def event(self, event: Event) -> None:
-        self._entry.event(event)
-        if isinstance(event, Delta):
-            self._tokens[event.choice].extend(event.token_ids)
-        elif isinstance(event, Finished):
-            self.ends[event.choice] = event
-
-    def cancelled(self, by: str) -> None:
-        self._entry.cancelled(by)
-
-    def failed(self, error: ApiError) -> None:
-        self.error = error
-        self._entry.failed(error)
-
-    def settle(self, lost: Recovered | None) -> None:
-        self._entry.settle(lost)
-
-    @property
-    def admitted(self) -> bool:
-        return self._entry.durable.done()
-
-    @property
-    def received(self) -> dict[int, list[int]]:
-        return self._tokens if self.admitted else {}
-
-
-def quick(path: Path) -> Database:
-    """Processes die here, machines do not: what the kernel has is safe."""
-    db = connect(path)
-    db.execute("PRAGMA synchronous = OFF")
-    return db
 
 
 class Life(RuleBasedStateMachine):
@@ -447,7 +305,7 @@ class Life(RuleBasedStateMachine):
     def tidy(self) -> None:
         """As the daemon's housekeeping does."""
         for segment in spent(self.home / "journal", self.pid if self.engine else 0):
-            if self.ledger.run(partial(settled, segment=segment)).result(30):
+            if self.ledger.run(partial(settled, numbers=numbers_in(segment))).result(30):
                 segment.path.unlink()
 
     def die(self, records: int | None, reports: int) -> None:
@@ -545,32 +403,6 @@ class Life(RuleBasedStateMachine):
             assert row.completion_tokens == sum(count.completion_tokens for count in counts)
         elif isinstance(client.error, EngineFailed) and not row.recovered:
             assert client.error.extra["usage"]["completion_tokens"] == row.completion_tokens  # type: ignore[index]
-
-
-def minus(total: Unreported, before: Unreported) -> Unreported:
-    return Unreported(
-        total.prompt_tokens - before.prompt_tokens,
-        total.cached_tokens - before.cached_tokens,
-        total.predicted_tokens - before.predicted_tokens,
-    )
-
-
-def cut(directory: Path, left: float) -> None:
-    """Keeps that share of the records that were written last, segment by segment; zeros follow."""
-    for segment in segments(directory):
-        data = segment.path.read_bytes()
-        written = len(data.rstrip(b"\0")) // SIZE + 1
-        kept = round(written * left) * SIZE
-        segment.path.write_bytes(data[:kept].ljust(len(data), b"\0"))
-
-
-def truths_in(directory: Path) -> Truths:
-    found: Truths = {}
-    for segment in segments(directory):
-        for record in read(segment.path, lambda slot: None):
-            truth = found.setdefault(record.number, Truth())
-            truth.take(record.kind, record.choice, record.a, record.b)
-    return found
 
 
 TestLife = Life.TestCase

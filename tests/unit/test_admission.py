@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from appliance.admission import Admission
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.errors import ApiError, Overloaded, Unavailable
 from appliance.snapshot import EngineSnapshot, QueueSnapshot
 

@@ -1,129 +1,21 @@
 """The diff protocol: digests compared, archived or in conflict, and answers replayed once."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
-from sqlite_utils import Database
 
-from appliance.accounts.keys import FILE_NAME, KeyStore
-from appliance.api import audit_replay
-from appliance.api.app import create_app
 from appliance.api.archive import MOST_CONFLICTS
 from appliance.api.audit import first_difference
-from appliance.api.box import Box
-from appliance.api.replays import MOST_FAILED, MOST_WAITING, SCENARIO, Done, Job, Replays, replay
-from appliance.engine.messages import Counts, Delta, Finished, Started, Submit, TokenLogprob
-from appliance.errors import EngineFailed
-from appliance.ledger.books import Books, Identity, Texts
-from appliance.ledger.database import connect
+from appliance.engine.reports import Started
 from appliance.ledger.verify import token_digest
-from appliance.ledger.writer import Ledger
 from appliance.prepare.messages import Prepared
 from tests.unit.api_box import chat, client_of, make_box, saying
+from tests.unit.audit_parts import CHAT, GREEDY, HI, RIGHT, SAID, WRONG, Desk, conflict_of
 
-CHAT = "/v1/chat/completions"
-HI = tuple(b"hi")
-SAID = (ord("H"), ord("l"), 0)
-RIGHT = token_digest(HI, SAID)
-WRONG = "ab" * 32
-GREEDY = {"temperature": 0}
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-
-class Engine:
-    """Answers as scripted; a replay picks what was forced, except where `picks` says else."""
-
-    def __init__(self) -> None:
-        self.say = saying("Hel", "lo")
-        self.picks: dict[int, int] = {}
-        """By place in the answer, from 0 on."""
-        self.fault: Exception | None = None
-        self.exclusive = True
-        self.replays: list[Submit] = []
-
-    def __call__(self, submit: Submit) -> Sequence[Any]:
-        if not submit.forced:
-            return self.say(submit)
-        self.replays.append(submit)
-        steps: list[Any] = [Started(submit.id, 1.0, 0)]
-        if self.fault is not None:
-            return [*steps, self.fault]
-        for place, token in enumerate(submit.forced):
-            picked = self.picks.get(place, token)
-            top = tuple({(picked, -0.25): None, (token, -0.5 if picked != token else -0.25): None})
-            entry = TokenLogprob(token, dict(top)[token], top, picked)
-            steps.append(Delta(submit.id, 0, "x", (token,), (entry,)))
-        n = len(submit.forced)
-        cost = Counts(len(submit.prompt), 0, n, 0, 0, 0, 1.0, 1.0, 1.0, 1, 2, 0, self.exclusive)
-        return [*steps, Finished(submit.id, 0, "length", "limit", "", cost)]
-
-
-class Desk:
-    """A box with a real ledger, and a client of it."""
-
-    def __init__(self, tmp_path: Path, **changes: Any) -> None:
-        self.engine = Engine()
-        self.path = tmp_path / FILE_NAME
-        self.ledger = Ledger.open(self.path)
-        identity = Identity("tiny", "ab" * 32, "cd" * 32, "test", "boot")
-        self.box: Box = replace(
-            make_box(tmp_path, self.engine, **changes),
-            ledger=self.ledger,
-            books=Books(self.ledger, identity, costing=lambda row: None, texts=Texts()),
-            keys=KeyStore(self.path),
-        )
-        self.app: FastAPI = create_app(self.box)
-        self.client = client_of(self.box, self.app)
-        self.running = 0
-
-    def hold_replays(self) -> asyncio.Event:
-        """From now on replays run once the event is set."""
-        gate = asyncio.Event()
-
-        async def held(job: Job) -> Done:
-            self.running += 1
-            await gate.wait()
-            return await replay(self.box, job)
-
-        self.app.state.replays = Replays(held)
-        return gate
-
-    def key(self, name: str, *scopes: str) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.box.keys.create(name, scopes)}"}
-
-    async def ask(self, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
-        answer = await self.client.post(CHAT, json=chat(**{**GREEDY, **more}), headers=headers)
-        assert answer.status_code == 200, answer.text
-        return answer
-
-    async def verify(
-        self, name: str, headers: dict[str, str] | None = None, **body: Any
-    ) -> httpx.Response:
-        return await self.client.post(f"/v1/audit/{name}/verify", json=body, headers=headers)
-
-    async def show(self, name: str, headers: dict[str, str] | None = None) -> Any:
-        answer = await self.client.get(f"/v1/audit/{name}", headers=headers)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def rows(self, kind: str) -> int:
-        self.ledger.flush(5)
-        db = connect(self.path, read_only=True)
-        count = db.execute("SELECT count(*) FROM entries WHERE kind = ?", (kind,)).fetchone()[0]
-        db.close()
-        return int(count)
-
-    def change(self, sql: str) -> None:
-        def run(db: Database) -> None:
-            db.conn.execute(sql)
-
-        self.ledger.run(run).result(5)
 
 
 @pytest.fixture
@@ -131,14 +23,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path)
     yield desk
     desk.ledger.close()
-
-
-def conflict_of(answer: httpx.Response) -> Any:
-    assert answer.status_code == 409, answer.text
-    error = answer.json()["error"]
-    assert (error["type"], error["code"]) == ("conflict_error", "token_digest_conflict")
-    assert answer.headers["x-should-retry"] == "false"
-    return error
 
 
 # Archived
@@ -394,167 +278,3 @@ async def test_of_several_wrong_digests_the_first_is_replayed_and_right_ones_cou
     assert [told["choice"] for told in error["further"]] == [2]
     assert [told["choice"] for told in error["archived"]] == [0]
     assert (desk.rows("conflict"), desk.rows("archived"), len(desk.engine.replays)) == (2, 1, 1)
-
-
-# Replays
-
-
-async def test_replay_is_accounted_as_a_request_of_the_one_who_asked(desk: Desk) -> None:
-    key = desk.key("app", "infer")
-    name = (await desk.ask(headers={**key, "X-Request-Id": "first"})).json()["id"]
-    conflict_of(await desk.verify(name, headers={**key, "X-Request-Id": "first"}, digest=WRONG))
-    assert desk.rows("request") == desk.rows("admitted") == 2
-    db = connect(desk.path, read_only=True)
-    row = db.execute(
-        "SELECT scenario, key_id, route, json_extract(body, '$.completion_tokens')"
-        " FROM entries WHERE kind = 'request' ORDER BY seq DESC LIMIT 1"
-    ).fetchone()
-    first = db.execute("SELECT key_id FROM entries WHERE kind = 'request'").fetchone()[0]
-    db.close()
-    assert row == (SCENARIO, first, "/v1/audit/{trace_id}/verify", 3)
-    shown = await desk.show("first", headers=key)
-    assert [told["request"]["id"] for told in shown["requests"]] == [name], "the replay is not one"
-
-
-async def test_stored_report_is_shown_with_the_request(desk: Desk) -> None:
-    name = (await desk.ask()).json()["id"]
-    error = conflict_of(await desk.verify(name, digest=WRONG))
-    assert (await desk.client.head(f"/v1/audit/{name}")).status_code == 200
-    (told,) = (await desk.show(name))["requests"]
-    assert told["digests"] == [RIGHT]
-    assert told["request"]["prompt_tokens"] == 2
-    assert [audit["kind"] for audit in told["audits"]] == ["conflict", "replay"]
-    assert told["audits"][1]["report"] == error["report"]
-    assert told["audits"][1]["seq"] == error["replay_seq"]
-    assert told["replays_pending"] == []
-
-
-async def test_dropped_tokens_and_another_model_make_a_replay_impossible(desk: Desk) -> None:
-    name = (await desk.ask()).json()["id"]
-    desk.change("UPDATE payloads SET tokens = NULL")
-    error = conflict_of(await desk.verify(name, digest=WRONG))
-    assert (error["replay"], error["report"]) == ("impossible", None)
-    assert "retention" in error["said"]
-    assert not desk.engine.replays
-    other = (await desk.ask()).json()["id"]
-    moved = replace(desk.box, model=replace(desk.box.model, sha256="ef" * 32))
-    found = await client_of(moved).post(f"/v1/audit/{other}/verify", json={"digest": WRONG})
-    error = conflict_of(found)
-    assert error["replay"] == "impossible"
-    assert "another" in error["said"] or "now runs" in error["said"]
-    assert desk.rows("replay") == 0
-
-
-async def test_report_that_retention_dropped_is_not_made_again(desk: Desk) -> None:
-    name = (await desk.ask()).json()["id"]
-    conflict_of(await desk.verify(name, digest=WRONG))
-    desk.change("UPDATE payloads SET report = NULL")
-    error = conflict_of(await desk.verify(name, digest=WRONG))
-    assert (error["replay"], error["report"]) == ("identical", None)
-    assert len(desk.engine.replays) == 1
-
-
-async def test_replay_that_takes_long_is_pending_and_there_when_it_is_done(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [(await desk.ask()).json()["id"] for _ in range(2)]
-    monkeypatch.setattr(audit_replay, "WAIT_S", 0.0)
-    gate = desk.hold_replays()
-    for name in (*names, names[0]):
-        error = conflict_of(await desk.verify(name, digest=WRONG))
-        assert (error["replay"], error["report"]) == ("pending", None)
-    assert desk.running == 1, "one at a time"
-    assert (await desk.show(names[1]))["requests"][0]["replays_pending"] == [0]
-    gate.set()
-    while (await desk.show(names[1]))["requests"][0]["replays_pending"]:
-        await asyncio.sleep(0)
-    for name in names:
-        error = conflict_of(await desk.verify(name, digest=WRONG))
-        assert error["replay"] == "identical"
-    assert len(desk.engine.replays) == 2
-
-
-async def test_queue_of_replays_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_replay, "WAIT_S", 0.0)
-    desk.hold_replays()
-    states = []
-    for _ in range(MOST_WAITING + 3):
-        name = (await desk.ask()).json()["id"]
-        states.append(conflict_of(await desk.verify(name, digest=WRONG))["replay"])
-    assert states == ["pending"] * (MOST_WAITING + 1) + ["busy"] * 2
-    await desk.app.state.replays.close()
-
-
-async def test_failed_replay_is_told_and_may_be_tried_again_a_few_times(desk: Desk) -> None:
-    name = (await desk.ask()).json()["id"]
-    desk.engine.fault = EngineFailed("the engine crashed", code="engine_crashed")
-    for _ in range(MOST_FAILED + 2):
-        error = conflict_of(await desk.verify(name, digest=WRONG))
-        assert error["replay"] == "failed"
-        assert error["report"]["note"] == "the engine crashed"
-    assert len(desk.engine.replays) == MOST_FAILED
-    desk.engine.fault = None
-    admin = desk.key("boss", "admin")
-    again = await desk.client.post(
-        f"/admin/audit/{name}/replay", json={"force": True}, headers=admin
-    )
-    assert again.json()["replay"] == "identical"
-
-
-async def test_operator_replays_and_lists_conflicts(desk: Desk) -> None:
-    name = (await desk.ask()).json()["id"]
-    admin, app = desk.key("boss", "admin"), desk.key("app", "infer")
-    path = f"/admin/audit/{name}/replay"
-    assert (await desk.client.post(path, headers=app)).status_code == 403
-    first = await desk.client.post(path, headers=admin)
-    assert first.status_code == 200, first.text
-    assert first.json()["replay"] == "identical"
-    second = await desk.client.post(path, headers=admin)
-    assert second.json() == first.json()
-    forced = await desk.client.post(path, json={"force": True}, headers=admin)
-    assert forced.json()["replay_seq"] > first.json()["replay_seq"]
-    assert len(desk.engine.replays) == 2
-    for number in range(3):
-        await desk.verify(name, headers=admin, digest=f"{number:064x}")
-    listed = await desk.client.get("/admin/audit/conflicts", headers=admin)
-    found = listed.json()["conflicts"]
-    assert [entry["claimed"][-1] for entry in found] == ["2", "1", "0"]
-    last = found[1]["seq"]
-    rest = await desk.client.get(f"/admin/audit/conflicts?before={last}", headers=admin)
-    assert [entry["claimed"][-1] for entry in rest.json()["conflicts"]] == ["0"]
-    bad = await desk.client.get("/admin/audit/conflicts?before=x", headers=admin)
-    assert bad.status_code == 400
-
-
-async def test_where_nothing_may_run_alone_a_replay_does_not_either(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, limits={"exclusive": False})
-    desk.engine.exclusive = False
-    name = (await desk.ask()).json()["id"]
-    report = conflict_of(await desk.verify(name, digest=WRONG))["report"]
-    assert not desk.engine.replays[0].exclusive
-    assert any("replay itself" in reason for reason in report["facts"]["reasons"])
-    desk.ledger.close()
-
-
-# The option
-
-
-async def test_exclusive_reaches_the_engine_on_every_route(tmp_path: Path) -> None:
-    box = make_box(tmp_path)
-    supervisor: Any = box.supervisor
-    for path, body in (
-        (CHAT, chat()),
-        ("/v1/completions", {"prompt": "hi"}),
-        ("/completion", {"prompt": "hi"}),
-    ):
-        for exclusive in (True, False, None):
-            await client_of(box).post(path, json={**body, "exclusive": exclusive})
-            assert supervisor.last.request.exclusive is bool(exclusive)
-
-
-async def test_operator_can_forbid_exclusive_requests(tmp_path: Path) -> None:
-    box = make_box(tmp_path, limits={"exclusive": False})
-    found = await client_of(box).post(CHAT, json=chat(exclusive=True))
-    assert found.status_code == 403
-    assert found.json()["error"]["code"] == "exclusive_not_allowed"
-    assert (await client_of(box).post(CHAT, json=chat(exclusive=False))).status_code == 200

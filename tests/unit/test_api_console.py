@@ -394,6 +394,10 @@ async def test_one_verification_runs_at_a_time_and_tells_how_far_it_is(desk: Des
         ((sys.executable, "-c", "import sys; sys.exit('verify: it is no ledger')"), "no ledger"),
         ((sys.executable, "-c", "import sys; sys.exit(9)"), "ended with 9"),
         ((sys.executable, "-c", "print('nonsense')"), "nothing that could be read"),
+        (
+            (sys.executable, "-c", "import sys; sys.exit('first\\n\\nIt: the last line')"),
+            "last line",
+        ),
     ],
 )
 async def test_a_verifier_that_fails_is_told_with_its_reason(

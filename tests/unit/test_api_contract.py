@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from appliance.api.box import Box
-from appliance.engine.messages import Budget, Delta, Finished, Started, Submit
+from appliance.engine.commands import Budget, Submit
+from appliance.engine.reports import Delta, Finished, Started
 from appliance.ledger.rows import RequestRow
 from appliance.prepare.messages import NO_CLOSING, Prepared
 from tests.unit.api_box import Step, chat, client_of, counts, events_of, make_box

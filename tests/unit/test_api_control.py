@@ -17,7 +17,7 @@ from appliance.control.correction import (
     Correction,
     TickerSnapshot,
 )
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.ledger.rows import Action
 from appliance.observe.metrics import Metrics
 from appliance.outlook import Outlook

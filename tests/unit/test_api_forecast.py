@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from appliance.api import flight
-from appliance.engine.messages import (
-    Signals,
-    Submit,
-)
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Signals
 from tests.unit.api_box import (
     Step,
     chat,

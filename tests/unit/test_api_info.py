@@ -13,7 +13,7 @@ from appliance.api.app import create_app
 from appliance.api.box import Box
 from appliance.api.routes import ROUTES
 from appliance.config import AuthConfig, ModelConfig
-from appliance.engine.messages import SlotState, Started, Stats
+from appliance.engine.reports import SlotState, Started, Stats
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import Action
 from appliance.observe.metrics import Metrics
@@ -209,12 +209,12 @@ async def test_operators_drain_hold_and_restart(
     await operate("POST", "/admin/hold")
     await operate("POST", "/admin/release")
     await operate("POST", "/admin/engine/restart")
-    await operate("POST", "/admin/engine/restart", json={"reason": "new driver"})
+    await operate("POST", "/admin/engine/restart", json={"reason": "new\x1b[2J driver"})
     assert supervisor.done == [
         "pause True",
         "pause False",
         "restart asked for by an operator",
-        "restart new driver",
+        r"restart new\x1b[2J driver",
     ]
     assert (await operate("POST", "/admin/engine/restart", content=b"{")).status_code == 400
     assert caplog.text.count("by key root") == 6
@@ -229,7 +229,7 @@ async def test_operators_drain_hold_and_restart(
     ]
     assert {action.key_name for action in actions} == {"root"}
     assert (actions[0].operator, actions[0].host) == ("al ice", "127.0.0.1")
-    assert actions[-1].detail == {"reason": "new driver"}
+    assert actions[-1].detail == {"reason": r"new\x1b[2J driver"}
     status = (await operate("GET", "/admin/status")).json()
     assert status["engine"]["state"] == "ready"
     assert status["queue"]["waiting"] == 0

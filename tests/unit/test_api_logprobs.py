@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from appliance.api.answers import Logprob, encode, timings_of, usage_of
 from appliance.api.logprobs import Aligner, Pieces, legacy
-from appliance.engine.messages import Counts, TokenLogprob
+from appliance.engine.reports import Counts, TokenLogprob
 from tests.unit.api_box import BytePreparer, counts
 
 

@@ -13,14 +13,8 @@ from appliance.api.box import Aboard, Box
 from appliance.api.feed import Feed
 from appliance.api.watch import Watch
 from appliance.config import CostConfig, EngineConfig
-from appliance.engine.messages import (
-    Finished,
-    Signals,
-    SlotState,
-    Started,
-    Stats,
-    Submit,
-)
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Finished, Signals, SlotState, Started, Stats
 from appliance.forecast.told import ForecasterSnapshot
 from appliance.forecasts import Forecasts
 from appliance.observe.metrics import Metrics

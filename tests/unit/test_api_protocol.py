@@ -117,11 +117,14 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
     return b"".join(parts)
 
 
-async def test_a_request_within_bounds_is_served(serve: Serve) -> None:
+async def test_requests_within_bounds_are_served_one_behind_the_other(serve: Serve) -> None:
     async with serve() as server:
         reader, writer = await server.connect()
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 1500 + b"\r\n\r\n")
-        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        posted = b"\r\nContent-Length: 4000\r\n\r\n" + b"x" * 4000  # no header lines of the next
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1500 + posted + GET[:-4])
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"fine")
+        writer.write(GET[-4:])
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"fine")
 
 
 # -- header lines ----------------------------------------------------------------------------------

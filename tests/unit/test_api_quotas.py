@@ -14,7 +14,8 @@ from appliance.accounts.quotas import Quotas
 from appliance.accounts.tally import Holder
 from appliance.api.box import Box
 from appliance.api.passes import Pass
-from appliance.engine.messages import Started, Submit
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Started
 from appliance.errors import Overloaded
 from tests.unit.api_box import Step, chat, client_of, ledger_of, make_box
 from tests.unit.ledger_parts import request

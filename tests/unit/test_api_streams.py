@@ -9,7 +9,8 @@ import pytest
 
 from appliance.api.app import create_app
 from appliance.api.box import Box
-from appliance.engine.messages import Delta, Finished, Started, Submit
+from appliance.engine.commands import Submit
+from appliance.engine.reports import Delta, Finished, Started
 from appliance.errors import ApiError, DeadlineExceeded, EngineFailed, Unavailable
 from appliance.prepare.messages import Prepared
 from tests.unit.api_box import chat, client_of, counts, events_of, make_box, saying

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from appliance.api.box import Box
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.forecast import encoder
 from tests.unit.api_box import client_of, events_of, make_box, saying
 

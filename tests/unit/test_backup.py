@@ -26,10 +26,13 @@ from appliance.backup import (
     taking,
     verify,
 )
+from appliance.ledger.append import append
+from appliance.ledger.database import connect, transaction
+from appliance.ledger.rows import Note
 from appliance.ledger.writer import Ledger
 from tests.unit.backup_parts import MODEL, OF_A_BACKUP, PASSPHRASE, contents, make_state, put
 from tests.unit.ledger_parts import admitted, request
-from tests.unit.proof_ledger import verdict_of
+from tests.unit.proof_ledger import START, add, make_entries, verdict_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,6 +96,42 @@ def test_models_come_along_when_asked_for(state: Path, tmp_path: Path) -> None:
     assert f"state/models/{MODEL}/tiny.gguf" in names_in(taken.path)
     restore(taken.path, tmp_path / "new")
     assert contents(tmp_path / "new/models") == contents(state / "models")
+
+
+def test_models_on_a_disk_that_a_link_leads_to_come_along_and_nothing_else_there(
+    tmp_path: Path,
+) -> None:
+    state, disk = make_state(tmp_path / "state"), tmp_path / "disk"
+    (state / "models").rename(disk)
+    (state / "models").symlink_to(disk)
+    put(disk / "private/key.pem", b"nobody's business")
+    put(disk / "passwords.txt", b"nobody's business")
+    (disk / "elsewhere").symlink_to(tmp_path / "state/tls")
+    put(state / "tls/manifest.json", b"{}")
+    for with_models in (False, True):
+        taken = take(state, tmp_path / f"backup-{with_models}", with_models=with_models)
+        with archive.open_archive(taken.path, None) as opened:
+            names = {part.path for part in opened.manifest.files}
+        there = {name.removeprefix("state/models/") for name in names if "/models/" in name}
+        weights = {f"{MODEL}/tiny.gguf"} if with_models else set()
+        assert there == {"selected.json", f"{MODEL}/manifest.json"} | weights
+        assert not taken.warnings
+    restore(taken.path, tmp_path / "new")
+    assert (tmp_path / "new/models/tiny/tiny.gguf").is_file()
+
+
+def test_links_are_not_followed_and_never_left_out_in_silence(tmp_path: Path) -> None:
+    state = make_state(tmp_path / "state")
+    (state / "calibration").rename(tmp_path / "elsewhere")
+    (state / "calibration").symlink_to(tmp_path / "elsewhere")
+    (state / "forecasters/abc/newest").symlink_to("v0001.forecaster")
+    taken = take(state, tmp_path / "backup")
+    assert [warning.partition("'")[2].partition("'")[0] for warning in taken.warnings] == [
+        "calibration",
+        "forecasters/abc/newest",
+    ]
+    with archive.open_archive(taken.path, None) as opened:
+        assert not [part for part in opened.manifest.files if "calibration" in part.path]
 
 
 def test_the_configuration_and_the_files_that_it_names_come_along(
@@ -235,6 +274,27 @@ def test_old_backups_go_and_other_files_stay(state: Path, tmp_path: Path) -> Non
     taken = take(state, usb, keep=2)
     assert sorted(taken.removed) == [first, second]
     assert set(usb.iterdir()) == {taken.path, third, *others}
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_backups_of_another_box_with_the_same_name_stay(
+    tmp_path: Path, passphrase: bytes | None
+) -> None:
+    """Boxes are called what their image calls them, until somebody names them."""
+    ours, theirs = make_state(tmp_path / "ours"), make_state(tmp_path / "theirs")
+    (theirs / "ledger.sqlite").unlink()
+    with connect(theirs / "ledger.sqlite") as db, transaction(db):
+        append(db, make_entries(range(1, 9), START + 1))
+    usb = tmp_path / "usb"
+    usb.mkdir()
+    first = take(ours, usb, passphrase=passphrase).path
+    other = take(theirs, usb, passphrase=passphrase).path
+    add(ours / "ledger.sqlite", Note(wall_ns=START, event="started"))
+    taken = take(ours, usb, passphrase=passphrase, keep=1)
+    assert taken.removed == (first,)
+    assert {path.name for path in usb.iterdir()} == {other.name, taken.path.name}
+    (warning,) = taken.warnings
+    assert "another box" in warning
 
 
 def test_an_unsound_ledger_is_backed_up_with_a_warning_and_removes_no_older_backup(

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from appliance.backup import BackupError, archive, restore, sealing, take, verify
+from appliance.backup.listing import backups
 from appliance.backup.manifest import Manifest, Part, decoded, encoded
+from appliance.backup.places import ENDING
 from tests.unit.backup_parts import PASSPHRASE, make_state
 
 
@@ -96,6 +99,68 @@ def test_a_manifest_that_leads_elsewhere_is_refused(plain: Path, name: str) -> N
     made = replace(manifest, files=(*manifest.files, Part(name, 0, "00" * 32)))
     with pytest.raises(BackupError, match="no backup of Steelyard"):
         decoded(encoded(made))
+
+
+def test_a_manifest_without_a_ledger_is_refused(plain: Path) -> None:
+    with archive.open_archive(plain, None) as opened:
+        manifest = opened.manifest
+    with pytest.raises(BackupError, match="names no ledger"):
+        decoded(encoded(replace(manifest, files=manifest.files[1:])))
+
+
+@pytest.mark.parametrize("where", ["elsewhere/00-x", "config/files/../../x", "/etc/passwd"])
+def test_a_manifest_whose_configuration_leads_elsewhere_is_refused(plain: Path, where: str) -> None:
+    with archive.open_archive(plain, None) as opened:
+        manifest = opened.manifest
+    with pytest.raises(BackupError, match="where none can be"):
+        decoded(encoded(replace(manifest, referenced={where: "/etc/x"})))
+
+
+def header(kind: bytes, size: int) -> bytes:
+    """Of a member that is about the next one."""
+    made = tarfile.TarInfo("about")
+    made.type, made.size = kind, size
+    return made.tobuf(tarfile.USTAR_FORMAT) + bytes(size + -size % 512)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *(header(kind, 1 << 20) for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE)),
+        *(header(kind, 1 << 20) for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)),
+        header(tarfile.GNUTYPE_LONGNAME, 0) * 2000,
+    ],
+    ids=["pax", "global", "name", "link", "chain"],
+)
+def test_headers_without_end_are_not_read(
+    plain: Path, tmp_path: Path, headers: bytes, first: bool
+) -> None:
+    """What packs to a thousandth would fill the memory, or the stack."""
+    whole = gzip.decompress(plain.read_bytes())
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        tar.next()
+        at = 0 if first else getattr(tar.next(), "offset", 0)
+    bomb = tmp_path / f"bomb{ENDING}"
+    bomb.write_bytes(gzip.compress(whole[:at] + headers + whole[at:], 1))
+    with pytest.raises(BackupError, match="more than its manifest says"):
+        verify(bomb)
+    (listed,) = backups(tmp_path)
+    assert bool(listed.problem) == first
+
+
+def test_what_no_backup_can_hold_is_told_and_the_rest_can_be_restored(tmp_path: Path) -> None:
+    state = make_state(tmp_path / "state")
+    odd = [b"line\nbreak", b"no-utf8-\xe9", b"/".join([b"deep"] * 20)]
+    for name in odd:
+        path = Path(os.fsdecode(os.fsencode(state) + b"/" + name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"somebody's")
+    taken = take(state, tmp_path / "b")
+    assert len(taken.warnings) == len(odd)
+    assert all(warning.isascii() and "rename it" in warning for warning in taken.warnings)
+    assert not verify(taken.path).problems
+    restore(taken.path, tmp_path / "new")
 
 
 def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:

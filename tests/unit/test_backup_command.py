@@ -10,7 +10,6 @@ import pytest
 
 from appliance.backup import sealing
 from appliance.cli import FAILED, USAGE, run
-from appliance.commands.working import Working, line_of
 from tests.unit.backup_parts import MODEL, PASSPHRASE, make_state
 
 
@@ -138,10 +137,3 @@ def test_what_a_backup_says_of_itself_does_not_steer_the_terminal(
     capsys.readouterr()
     assert run(["backup", "list", str(usb)]) == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-def test_a_bar_says_how_far_and_how_long() -> None:
-    assert line_of("copy", 0, 0, 0) == f"copy     [{'#' * 24}] 100 %"
-    assert line_of("copy", 1, 4, 10) == f"copy     [{'#' * 6}{'.' * 18}]  25 %  ETA 30 s"
-    with Working(quiet=True) as working:
-        working.tell("copy", 1, 2)

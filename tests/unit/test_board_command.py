@@ -16,6 +16,7 @@ from appliance.commands import board
 from firmware_bridge.firmware.schema import VERSION
 from firmware_bridge.image import is_signed_by, read, trusted
 from firmware_bridge.update import dotted
+from tests.unit.certificates import of_no_curve
 from tests.unit.update_parts import small_image
 
 BOARD: dict[str, Any] = {
@@ -94,6 +95,15 @@ def test_a_key_signs_the_firmware_that_a_board_with_it_trusts(tmp_path: Path) ->
     assert run(["board", "files", str(flash), "--trust", f"{key}.pub"]) == 0
     assert (flash / "trusted_key").read_text() == Path(f"{key}.pub").read_text()
     assert (flash / "a/firmware_bridge/firmware/main.py").exists()
+
+
+def test_a_key_of_no_kind_that_is_known_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes(of_no_curve()[1])
+    assert run(["board", "sign", str(tmp_path / "x"), "--key", str(key)]) == 1
+    assert "is no RSA key: `steelyard board keygen` makes one" in capsys.readouterr().err
 
 
 def test_a_key_can_have_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

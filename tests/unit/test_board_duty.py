@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.board.duty import Duty
+from appliance.board.duty import MOST, WITHIN_S, Duty
 from appliance.board.snapshot import Told
 from appliance.ledger.rows import Action
 from firmware_bridge.update import Progress
@@ -19,7 +19,8 @@ class Gate:
 class House:
     def __init__(self) -> None:
         self.gate, self.rows, self.stopped = Gate(), list[Action](), 0
-        self.duty = Duty(self.gate, note=self.rows.append, stop=self.stop)
+        self.now = 0.0
+        self.duty = Duty(self.gate, note=self.rows.append, stop=self.stop, clock=lambda: self.now)
 
     def stop(self) -> None:
         self.stopped += 1
@@ -53,6 +54,30 @@ def test_every_event_is_chained_with_the_boards_own_time(code: str) -> None:
     assert row.detail == {"argument": 66_048, "ticks": 123_456}
     assert not house.gate.draining
     assert not house.stopped
+
+
+def test_a_board_that_never_ends_to_tell_does_not_fill_the_chain() -> None:
+    house = House()
+    for _ in range(MOST + 500):
+        house.hear("fan")
+    assert len(house.rows) == MOST
+    house.hear("button")
+    assert house.gate.draining, "what it asks for is done all the same"
+    house.now = WITHIN_S
+    house.hear("fan")
+    assert house.rows[-1].detail["unnoted"] == 501
+    house.hear("fan")
+    assert "unnoted" not in house.rows[-1].detail
+
+
+def test_a_stop_is_chained_whatever_came_before() -> None:
+    house = House()
+    for _ in range(MOST + 1):
+        house.hear("fan")
+    house.hear("button_long")
+    assert house.stopped == 1
+    assert house.rows[-1].action == "board.button_long"
+    assert house.rows[-1].detail["unnoted"] == 1
 
 
 @pytest.mark.parametrize("phase", ["done", "refused", "reverted", "failed"])

@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from appliance.api.box import Box
-from appliance.engine.messages import Sampling, Stats
+from appliance.engine.commands import Sampling
+from appliance.engine.reports import Stats
 from appliance.errors import Overloaded
 from appliance.ledger import books as module
 from appliance.ledger.books import key_number, key_of_number, storable
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.rows import Admitted
+from appliance.ledger.writer import LedgerSnapshot
 from tests.unit.api_box import chat, client_of, ledger_of, make_box
 
 
@@ -141,6 +143,37 @@ async def test_a_flood_of_refusals_does_not_fill_the_disk(
     assert len({row.number for row in ledger_of(box).requests}) == 2
     await ask(box, messages=[])
     assert [row.count for row in ledger_of(box).requests] == [1, 6, 1]
+
+
+async def test_a_ledger_that_cannot_be_written_gets_a_row_for_each_kind_once_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Final rows wait in memory: those of refusals must not become more and more for days."""
+    loop, later = asyncio.get_running_loop(), list[Callable[[], None]]()
+    call_later = loop.call_later
+
+    def remember(delay: float, callback: Callable[..., None], *args: Any) -> Any:
+        if delay != module.TOGETHER_S:
+            return call_later(delay, callback, *args)
+        later.append(lambda: callback(*args))
+
+    monkeypatch.setattr(loop, "call_later", remember)
+    box = make_box(tmp_path)
+    ledger = ledger_of(box)
+    ledger.snapshot = LedgerSnapshot(ok=False, problem="the disk is full")
+    for _ in range(5):
+        await ask(box, messages=[])
+        await ask(box, max_tokens=-1)
+        for turn in [later.pop() for _ in range(len(later))]:
+            turn()
+    assert ledger.requests == []
+    kinds = len(later)
+    assert kinds in (1, 2), "one for each kind of error"
+    ledger.snapshot = LedgerSnapshot()
+    for turn in later:
+        turn()
+    assert sum(row.count for row in ledger.requests) == 10
+    assert len(ledger.requests) == kinds
 
 
 async def test_closing_the_books_writes_what_waits_for_company(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ async def test_a_box_without_forecasters_lists_none_and_names_the_remedy(tmp_pat
 
 async def test_scatter_tells_what_came_of_forecasts_newest_first(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / FILE_NAME)
-    for number, told in enumerate([{"p50": 7}, None, {"p50": "x"}, {"p50": 4}], 1):
+    for number, told in enumerate([{"p50_tok": 7}, None, {"p50_tok": "x"}, {"p50_tok": 4}], 1):
         ledger.record(request(number, forecast=told), None)
     assert ledger.flush(20)
     async with at_desk(tmp_path) as desk:

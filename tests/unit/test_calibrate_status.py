@@ -8,7 +8,7 @@ import pytest
 from appliance.calibrate.generate import Progress
 from appliance.calibrate.status import BusyError, Result, Status, StatusFiles, Wish
 from appliance.calibrate.teller import Ears, Stopped, Teller
-from appliance.commands.progress import line_of
+from appliance.commands.calibratetext import line_of
 
 
 def test_before_any_calibration_there_is_none(tmp_path: Path) -> None:

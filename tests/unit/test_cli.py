@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.accounts.keys import FILE_NAME, KeyStore
+from appliance.backup.errors import BackupError
 from appliance.banner import banner, base_url
 from appliance.cli import run
 from appliance.config import Config, reference
@@ -72,7 +73,8 @@ def test_command_starts_without_heavy_modules() -> None:
     loaded = set(out.stdout.split())
     assert not loaded & {"llama_cpp", "numpy", "fastapi", "uvicorn", "msgspec", "onnxruntime"}
     ours = {name for name in loaded if name.startswith("appliance.")}
-    assert {name for name in ours if not name.startswith("appliance.commands")} == {"appliance.cli"}
+    light = {"appliance.cli", "appliance.errors"}
+    assert {name for name in ours if not name.startswith("appliance.commands")} == light
 
 
 def test_serve_hands_the_configuration_to_the_daemon_and_exits_with_its_code(
@@ -134,6 +136,47 @@ def test_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
     assert "Address already in use" in said
     assert run(["--debug", "serve"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_stands_in_a_file_of_others_does_nothing_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(config: Config) -> int:
+        raise BackupError("made by version \x1b[2K\x9b1A\rall is well\nnext line")
+
+    stand_in(monkeypatch, fail)
+    assert run(["selftest"]) == 1
+    said = capsys.readouterr().err
+    assert all(sign.isprintable() for sign in said.replace("\n", ""))
+    assert said.endswith("all is well\nnext line\n")
+
+
+def test_a_word_that_is_not_utf_8_is_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["keys", "create", "app", "--scope", "infer"]) == 0
+    capsys.readouterr()
+    assert run(["requests", "list", "--tenant", "caf\udce9"]) == 1
+    assert "'caf\\udce9' is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "input or output: No space left on device ("),
+        (PermissionError(13, "Permission denied", "/a/b"), "/a/b: Permission denied ("),
+    ],
+)
+def test_what_the_machine_refuses_is_told_without_names_of_python(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+    said: str,
+) -> None:
+    def failing(config: object) -> int:
+        raise error
+
+    monkeypatch.setattr("appliance.selftest.selftest", failing)
+    assert run(["selftest"]) == 1
+    assert capsys.readouterr().err.startswith(f"steelyard: {said}")
 
 
 def test_config_check_prints_ok_and_the_effective_values(

@@ -1,7 +1,9 @@
 """Structures that are closed in time: the output stays valid whatever the budget is."""
 
 import json
+from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -11,10 +13,10 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 
 from appliance.engine.closing import Closing, Quotes, orders_of
-from appliance.engine.closing_answer import ClosingAnswer
+from appliance.engine.closing_answer import PATIENCE_S, ClosingAnswer
+from appliance.engine.commands import Budget, Sampling
 from appliance.engine.constrain import Constraint
 from appliance.engine.landing import SLACK
-from appliance.engine.messages import Budget, Sampling
 from appliance.engine.sequence import End
 from appliance.engine.vocab import Vocab
 from appliance.prepare import grammar
@@ -116,15 +118,21 @@ def test_quotes_know_what_is_escaped() -> None:
 
 
 def answered(
-    schema: dict[str, Any], tokens: int, seed: int, wish: str = "", most: int = 400
+    schema: dict[str, Any],
+    tokens: int,
+    seed: int,
+    wish: str = "",
+    most: int = 400,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[ClosingAnswer, End]:
-    """An answer of a model that writes `wish`, then whatever the grammar lets it."""
+    """An answer of a model that writes `wish`, then whatever the grammar lets it. On a machine that
+    takes no time, unless `clock` tells of some."""
     source = grammar.schema_grammar(schema, "schema", 65536)
     sequence = make_sequence(
         max_tokens=most, grammar=source, budget=Budget(tokens, "strict"),
         sampling=Sampling(temperature=0.0),
     )  # fmt: skip
-    answer = ClosingAnswer(sequence, VOCAB, tokenizer, orders_of(VOCAB))
+    answer = ClosingAnswer(sequence, VOCAB, tokenizer, orders_of(VOCAB), clock)
     rows = np.random.default_rng(seed)
     end = None
     while end is None:
@@ -169,6 +177,31 @@ def test_what_could_not_be_closed_in_time_is_not_opened() -> None:
     answer, _ = answered(KINDS[2], 45, 3, '{"people":[{"name":"Anna","age":3},{"name":"')
     assert json.loads(text_of(answer))
     assert answer.sequence.generated <= 45 + SLACK
+
+
+def test_a_grammar_that_takes_long_is_closed_by_the_way_that_is_known() -> None:
+    """Each look at the clock takes `PATIENCE_S` of a whole answer, a thirtieth part."""
+    ticks = count()
+    wish = '{"people":[' + '{"name":"Anna","age":3},' * 10
+    answer, end = answered(KINDS[2], 200, 1, wish, clock=lambda: next(ticks) * PATIENCE_S / 30)
+    assert end.reason == "stop"
+    assert answer.landing == "gave_way"
+    assert json.loads(text_of(answer))["people"] is not None
+    assert answer.sequence.generated < 100
+    patient, _ = answered(KINDS[2], 200, 1, wish)
+    assert patient.landing == "closed"
+
+
+def test_the_search_for_a_way_out_ends_in_time() -> None:
+    ticks = count()
+    long = {"type": "array", "items": {"type": "integer"}, "minItems": 100}
+    state = constraint({"anyOf": [{"enum": ["a"]}, long]})
+    made = Closing(orders_of(VOCAB), VOCAB, state, clock=lambda: float(next(ticks)))
+    assert shown(made.path) == '"a"'
+    assert len(made.after(ord("[")) or ()) > 100
+    before = next(ticks)
+    assert made.after(ord("["), until=before + 5.0) is None
+    assert next(ticks) - before < 20
 
 
 def test_a_value_is_cut_between_words() -> None:

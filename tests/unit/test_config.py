@@ -46,6 +46,20 @@ def test_defaults_without_a_file_listen_on_loopback_only() -> None:
     )
 
 
+def test_a_user_without_a_home_has_a_state_directory_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs as a number: what is set counts, and nothing else is asked."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert load(None, {}).server.state_dir == Path("/var/lib/steelyard")
+    given = load(None, {"STEELYARD_SERVER_STATE_DIR": str(tmp_path)})
+    assert given.server.state_dir == tmp_path
+
+
 def test_file_sets_values_of_every_kind(tmp_path: Path) -> None:
     config = read(
         """

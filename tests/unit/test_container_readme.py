@@ -30,7 +30,8 @@ def test_every_command_that_is_shown_is_one(capsys: pytest.CaptureFixture[str]) 
 def test_bench_is_shown_as_it_is_called() -> None:
     assert any("bench.images --wheels" in row for row in LINES)
     assert set(bench_images.CHECKS) == {
-        "tree", "squashfs", "boot", "engine", "daemon", "board", "update", "container", "offline",
+        "tree", "squashfs", "boot", "setup", "engine", "daemon", "board", "update", "container",
+        "offline",
     }  # fmt: skip
 
 

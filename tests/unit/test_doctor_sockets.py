@@ -13,8 +13,8 @@ from appliance.alone import only_daemon
 from appliance.doctor import port
 from appliance.doctor.box import look as look_at_box
 from appliance.doctor.ground import Ground
-from appliance.doctor.running import LOCK, Box
-from appliance.doctor.sockets import holder_of, listeners, locked_by, on_port, ports_of
+from appliance.doctor.running import LOCK, Answer, Box
+from appliance.doctor.sockets import Holder, holder_of, listeners, locked_by, on_port, ports_of
 from tests.unit.doctor_parts import TellingBox, levels, machine, make_config, make_ground, only
 
 LISTENS = """
@@ -160,3 +160,23 @@ def test_address_where_nobody_answers_fails(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     found = levels(look_at_box(Ground(config, Box.find(config, url="http://127.0.0.1:9"))))
     assert found == {"box.running": "fail"}
+
+
+class _Encrypted(Box):
+    """As a box that was started with `--host` answers, on a port that speaks TLS."""
+
+    def _once(self, path: str) -> Answer:
+        told = b'{"error": {"code": "tls_required"}}'
+        return Answer(200, b"{}") if self.url.startswith("https:") else Answer(400, told)
+
+
+def test_a_box_that_was_told_to_listen_elsewhere_is_asked_by_tls(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    found = _Encrypted.find(config)
+    assert found.url == ""
+    found.holder, found.url = Holder(1, "box"), "http://127.0.0.1:1"
+    assert found.get("/health").ok
+    assert found.url == "https://127.0.0.1:1"
+    named = _Encrypted.find(config, url="http://127.0.0.1:1", key="sk-x")
+    assert not named.get("/health").ok  # who names an address is not led elsewhere
+    assert named.url == "http://127.0.0.1:1"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.engine.messages import Counts, Delta, Finished, Started, StopType
+from appliance.engine.reports import Counts, Delta, Finished, Started, StopType
 from appliance.errors import EngineFailed, Unavailable
 from appliance.ledger.entry import Energy, Entry, Texts, unmeasured
 from appliance.ledger.errors import LedgerError

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from msgspec.structs import replace
 
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.engine.plan import Chunk, Clear, Plan
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence

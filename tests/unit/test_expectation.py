@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.engine.commands import Expect
 from appliance.engine.expectation import Expectation, read
-from appliance.engine.messages import Expect
 
 LENGTHS = tuple(range(1, 4001))
 MEAN = 200.0

@@ -190,7 +190,7 @@ def test_a_stick_that_is_pulled_out_leaves_nothing_that_looks_whole(
         seen.extend(found.name for found in box.stick.iterdir())
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(module, "_sync", pulled)
+    monkeypatch.setattr(module.durable, "sync", pulled)
     with pytest.raises(LedgerError, match=r"Input/output error.*check that the stick"):
         box.export()
     assert seen == [".steelyard-ledger-box-1--2025-12-03.partial"]

@@ -68,7 +68,6 @@ def test_forbidden_token_is_refused_and_changes_nothing(tokenizer: LLTokenizer) 
 
 def test_copy_and_rollback_are_independent(tokenizer: LLTokenizer) -> None:
     constraint = Constraint(tokenizer, grammar.raw_grammar("abc", "regex", MOST))
-    assert constraint.valid_prefix(list(b"abx")) == 2
     twin = constraint.copy()
     assert all(twin.accept(byte) for byte in b"ab")
     assert not constraint.accept(ord("b"))
@@ -288,6 +287,14 @@ def test_every_kind_of_grammar_works(tokenizer: LLTokenizer, source: str, kind: 
 def test_unusable_grammar_is_a_bad_request(tokenizer: LLTokenizer, source: str, kind: Any) -> None:
     with pytest.raises((BadRequest, ConstraintError)):
         grammar.prove(tokenizer, grammar.raw_grammar(source, kind, MOST))
+
+
+def test_empty_lines_are_not_searched_from_each_of_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(grammar, "is_lark_syntax", searched.append)
+    with pytest.raises(BadRequest, match="neither"):
+        grammar.raw_grammar("\n" * 60_000 + " \n x\n\n", None, MOST)
+    assert searched == ["x"]
 
 
 @pytest.mark.parametrize("source", ["start: missing", "start: %%", "start: /((/", "start: start"])

@@ -153,4 +153,4 @@ def test_the_command_says_what_is_missing(
     assert "export STEELYARD_ADMIN_KEY" in capsys.readouterr().err
     monkeypatch.setenv("STEELYARD_ADMIN_KEY", "sk")
     assert steelyard(monkeypatch, box, "cancel", "x", "--url", "http://127.0.0.1:9") == 1
-    assert "does not answer" in capsys.readouterr().err
+    assert "Nothing listens at" in capsys.readouterr().err

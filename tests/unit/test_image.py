@@ -1,5 +1,7 @@
 """Firmware images and their signatures, at both ends."""
 
+import json
+import struct
 import subprocess
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 
 from firmware_bridge.firmware import schema, signature
 from firmware_bridge.firmware.slots import (
+    HEAD,
     HEAD_SIZE,
+    MAGIC,
     MAX_FILES,
     MAX_HEAD,
     Flash,
@@ -180,6 +184,62 @@ def test_garbage_is_no_image(garbage: bytes) -> None:
 def test_a_file_that_would_leave_its_slot_makes_no_image(name: str) -> None:
     with pytest.raises(ImageError, match="name of a file"):
         build(small_files("1.2.0") | {name: b"x"}, signer())
+
+
+def head_saying(text: str | bytes) -> bytes:
+    """With a manifest that nobody would write."""
+    raw = text.encode() if isinstance(text, str) else text
+    image = small_image()
+    return struct.pack(HEAD, MAGIC, len(raw), len(image.data) - image.head_size, bytes(256)) + raw
+
+
+def heads_of_nonsense() -> list[bytes]:
+    sound = manifest_of(small_image().data[: small_image().head_size])
+    worthless = [
+        {"version": ["1", "2", "3"]},
+        {"version": "123"},
+        {"version": {"0": 1, "1": 2, "2": 3}},
+        {"version": [1.5, 0, 0]},
+        {"version": [1e308 * 10, 0, 0]},
+        {"version": [True, 0, 0]},
+        {"minimum": [None, 0, 0]},
+        {"schema": True},
+        {"schema": 1 << 40},
+        {"board": ""},
+        {"board": "\x1b[2K"},
+        {"board": 7},
+    ]
+    heads = [head_saying(json.dumps(sound | changed)) for changed in worthless]
+    return [*heads, head_saying("[" * 5000), head_saying('{"a":' * 1100), head_saying(b"\xff")]
+
+
+def test_a_manifest_of_nonsense_makes_no_image() -> None:
+    for head in heads_of_nonsense():
+        with pytest.raises(ImageError):
+            read(head + small_image().data[small_image().head_size :])
+
+
+def test_nor_does_it_on_the_board() -> None:
+    """Where anything else than ValueError would end the firmware."""
+    program = f"""
+from firmware_bridge.firmware.slots import manifest_of
+for head in {[head.hex() for head in heads_of_nonsense()]!r}:
+    try:
+        manifest_of(bytes.fromhex(head))
+        print("taken", head[540:640])
+    except ValueError:
+        pass
+print("done")
+"""
+    done = subprocess.run(
+        [*interpreter(), "-c", program],
+        env={"MICROPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout.split() == ["done"], done.stdout + done.stderr
 
 
 def test_too_much_is_no_image() -> None:

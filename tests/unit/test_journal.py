@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.engine import journal
 from appliance.engine.journal import SIZE, Journal, JournalFull, Kind, Record, segments
-from appliance.engine.messages import Stats
+from appliance.engine.reports import Stats
 from appliance.ledger import recovery
 from appliance.ledger.recovery import harvest, read_lost
 

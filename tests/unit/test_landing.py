@@ -2,6 +2,7 @@
 
 import pytest
 
+from appliance.engine.commands import Budget
 from appliance.engine.landing import (
     CUT_CHANCE,
     ENOUGH,
@@ -12,7 +13,6 @@ from appliance.engine.landing import (
     Window,
     outcome,
 )
-from appliance.engine.messages import Budget
 
 
 def ending(chance: float, kind: str = "steered", *, at_once: bool = False) -> Ending:

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from appliance.engine.commands import Budget, Cancel, Sampling
 from appliance.engine.landing import LEAD, OVER, SLACK
-from appliance.engine.messages import Budget, Cancel, Delta, Finished, Landing, Sampling
 from appliance.engine.plan import Chunk
+from appliance.engine.reports import Delta, Finished, Landing
 from appliance.engine.vocab import Vocab
 from tests.unit.engine_parts import EOS, FakeRunner, FakeVocab, next_token
-from tests.unit.test_step import PROMPT, Loop, no_grammar
+from tests.unit.step_parts import PROMPT, Loop, no_grammar
 
 PIECES = {26: b".", 27: b" ", 28: b"\n", 29: b"```", 25: b"\xe5", 24: b"\xa5", 23: b"\xbd"}
 """The last three are one Chinese character."""

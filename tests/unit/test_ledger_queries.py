@@ -169,6 +169,28 @@ def test_request_is_found_by_any_of_its_names(db: Database, name: str) -> None:
     assert queries.request(db, name + "x") == ()
 
 
+@pytest.mark.parametrize("look", [queries.requests, lambda db: queries.request(db, "req-1")])
+def test_rows_that_are_dropped_meanwhile_are_still_told(
+    tmp_path: Path, look: Callable[[Database], object]
+) -> None:
+    """Retention may take what a search has found before its entry is read."""
+    path = tmp_path / "ledger.sqlite"
+    with connect(path) as db, transaction(db):
+        append(db, [(request(1), None)])
+    with connect(path) as writing, connect(path, read_only=True) as reading:
+
+        def drop(statement: str) -> None:
+            if statement.startswith("SELECT seq, hash, body FROM entries WHERE seq"):
+                writing.conn.execute("DELETE FROM entries")
+
+        reading.conn.set_trace_callback(drop)
+        found = look(reading)
+        reading.conn.set_trace_callback(None)
+        assert writing.conn.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+        entries = found.entries if isinstance(found, queries.Page) else found
+        assert [entry.row.number for entry in entries] == [1]  # type: ignore[attr-defined]
+
+
 def test_names_shared_by_many_give_the_newest(db: Database) -> None:
     assert [entry.row.number for entry in queries.request(db, f"{4:032x}", limit=1)] == [9]
 

@@ -7,7 +7,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.plug import Plug
@@ -135,7 +135,7 @@ def relay(listener: socket.socket, path: str, stopping: threading.Event) -> None
     client, _ = listener.accept()
     line = os.open(path, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(line)
-    with client:
+    with client, suppress(ConnectionError):  # it may leave first
         while not stopping.is_set():
             readable = select.select([client.fileno(), line], [], [], 0.05)[0]
             for ready in readable:

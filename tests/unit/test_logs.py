@@ -12,7 +12,7 @@ import pytest
 
 from appliance.config import LoggingConfig
 from appliance.logformat import JsonFormatter, TextFormatter, Upward, for_child, hand_down
-from appliance.observe.logs import Children, DroppingHandler, configure
+from appliance.observe.logs import Children, DroppingHandler, Ring, configure
 
 
 def record(message: str, *args: object) -> logging.LogRecord:
@@ -23,6 +23,25 @@ def test_a_message_cannot_forge_a_line() -> None:
     line = TextFormatter().format(record("user said %s", "x\n2026 error fake"))
     assert "\n" not in line
     assert line.endswith(r"a.b: user said x\n2026 error fake")
+
+
+@pytest.mark.parametrize(
+    ("wild", "told"),
+    [
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x9b2J", r"\x9b2J"),
+        ("a\rb\0", r"a\rb\x00"),
+        ("\u202e", r"\u202e"),
+    ],
+)
+def test_a_line_moves_no_cursor_and_turns_no_text(wild: str, told: str) -> None:
+    assert TextFormatter().format(record("by %s, 世界\t!", wild)).endswith(f"by {told}, 世界\t!")
+    failed = record("it failed")
+    failed.exc_text = f"Traceback:\n  a line\nValueError: {wild}"
+    assert TextFormatter().format(failed).endswith(f"Traceback:\n  a line\nValueError: {told}")
+    ring = Ring()
+    ring.emit(record("by %s", wild))
+    assert ring.lines(level=logging.DEBUG)[0][-1].text == f"by {told}"
 
 
 def test_json_lines_are_json() -> None:

@@ -13,12 +13,12 @@ from appliance.adapters import Adapter, Adapters, NotLoaded, adapters_of, lora_s
 from appliance.api.box import Box
 from appliance.commands.lora import entry_of, loras_of
 from appliance.config import Config, Lora, ModelConfig, ServerConfig, effective, load
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.gguf import BadModel
 from appliance.models import ModelFile, Stored, StoredLora, check
 from tests.unit.api_box import chat, client_of, make_box
+from tests.unit.audit_parts import CHAT, WRONG, Desk
 from tests.unit.lora_parts import write_adapter, write_gguf
-from tests.unit.test_api_audit import CHAT, WRONG, Desk
 
 SHA = {"loud": "11" * 32, "shrill": "22" * 32}
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from msgspec.structs import replace
 
-from appliance.engine.messages import LoraSet, Pool, Submit
+from appliance.engine.commands import LoraSet, Pool, Submit
 from appliance.engine.sequence import Sequence, State
 from appliance.engine.sets import TURN, Sets
 from appliance.engine.turns import HELD_STEPS

@@ -29,7 +29,7 @@ ASK_LLAMA = """
 import ctypes, json, sys
 import llama_cpp
 from appliance.engine import runner
-from appliance.engine.messages import Load
+from appliance.engine.commands import Load
 
 lines = []
 heard = llama_cpp.llama_log_callback(lambda _level, text, _user: lines.append(text.decode()))

@@ -2,17 +2,8 @@
 
 from msgspec.structs import replace
 
-from appliance.engine.messages import (
-    Expect,
-    Pause,
-    Pong,
-    Reprioritise,
-    Slow,
-    Started,
-    Stats,
-    Steer,
-    Submit,
-)
+from appliance.engine.commands import Expect, Pause, Reprioritise, Slow, Steer, Submit
+from appliance.engine.reports import Pong, Started, Stats
 from appliance.supervisor import Supervisor
 from tests.unit.engine_parts import make_submit
 from tests.unit.supervisor_parts import (

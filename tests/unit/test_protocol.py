@@ -8,12 +8,8 @@ import struct
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from firmware_bridge import messages as m
-from firmware_bridge.account import IndexAccount
-from firmware_bridge.clock import Clock
 from firmware_bridge.commands import (
     ConfigureWatchdog,
     Heartbeat,
@@ -37,29 +33,9 @@ from firmware_bridge.events import (
     Unusable,
 )
 from firmware_bridge.firmware import conversation, schema
-from firmware_bridge.protocol import MAX_OUTGOING, Session
 from firmware_bridge.wire import REPLY, Decoder, encode
 from tests.unit.board_parts import Pair, only
-
-
-def greeted(seed: int = 1) -> Pair:
-    pair = Pair(seed)
-    pair.run(0.2)
-    assert pair.session.state == "ready"
-    return pair
-
-
-def streaming(seed: int = 1) -> Pair:
-    pair = greeted(seed)
-    pair.session.send(Stream(True), pair.now)
-    pair.run(0.05)
-    return pair
-
-
-def answer(pair: Pair, sent: int | Refusal) -> Done | Failed:
-    found = [e for e in pair.events if isinstance(e, Done | Failed) and e.id == sent]
-    assert len(found) == 1
-    return found[0]
+from tests.unit.protocol_parts import answer, greeted, streaming
 
 
 class Faulty(Pair):
@@ -401,107 +377,6 @@ def test_unanswered_command_is_sent_five_times_with_growing_pauses() -> None:
     assert pauses == sorted(pauses)
     assert pauses[-1] > 4 * pauses[0]
     assert [event.reason for event in only(events, Failed)] == ["no answer"]
-
-
-def test_garbage_on_the_line_is_survived() -> None:
-    pair = streaming()
-    dice = random.Random(5)
-    for _ in range(200):
-        pair.events += pair.session.receive(dice.randbytes(300), pair.now)
-        pair.hal.received += dice.randbytes(300)
-        pair.run(0.01)
-    sent = pair.session.send(Ping(b"still there"), pair.now)
-    pair.run(0.5)
-    outcome = answer(pair, sent)
-    assert isinstance(outcome, Done)
-    assert outcome.payload == b"still there"
-
-
-@settings(max_examples=300)
-@given(st.lists(st.binary(max_size=300), max_size=10))
-def test_no_bytes_raise_anything(pieces: list[bytes]) -> None:
-    session = Session(1)
-    session.connected(0.0)
-    for at, piece in enumerate(pieces):
-        session.receive(piece, at / 10)
-        assert len(session.outgoing()) < 2 * MAX_OUTGOING
-
-
-hostile = st.builds(
-    encode,
-    st.integers(0, 15),
-    st.sampled_from([row[0] for row in m.LAYOUTS] + [m.PING, m.ACK, 0x55]),
-    st.integers(0, 3),
-    st.integers(0, 0xFFFFFFFF),
-    st.binary(max_size=60),
-)
-
-
-@settings(max_examples=200)
-@given(st.lists(hostile, max_size=40))
-def test_no_hostile_board_raises_anything_or_fills_memory(frames: list[bytes]) -> None:
-    pair = greeted(seed=0)
-    session = pair.session
-    for at, frame in enumerate(frames):
-        session.receive(frame, pair.now + at / 100)
-        assert len(session.outgoing()) < 2 * MAX_OUTGOING
-        assert (deadline := session.deadline()) is None or deadline < pair.now + 60
-
-
-def test_flood_of_events_fills_no_memory() -> None:
-    pair = greeted()
-    for number in range(5000):
-        event = struct.pack(m.EVENT_TELL, 1, number, 0, number)
-        pair.session.receive(encode(0, m.EVENT, 0, 0, event), pair.now)
-    assert len(pair.session.outgoing()) < 2 * MAX_OUTGOING
-    assert len(pair.session.readings._seen) <= 256
-
-
-def test_index_wraps_without_a_gap() -> None:
-    account = IndexAccount()
-    account.take(account.extend(0xFFFFFFFB), 5)
-    assert account.take(account.extend(0), 5) == (True, 0)
-    assert account.take(account.extend(10), 5) == (True, 5)
-    assert (account.arrived, account.lost) == (15, 5)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=60))
-def test_arrived_and_lost_always_add_up(frames: list[tuple[int, int]]) -> None:
-    account = IndexAccount()
-    seen: set[int] = set()
-    for first, count in frames:
-        new, _ = account.take(first, count)
-        if new:
-            taken = set(range(first, first + count))
-            assert not taken & seen
-            seen |= taken
-    assert account.arrived == len(seen)
-    assert account.lost == (max(seen) - min(seen) + 1 - len(seen) if seen else 0)
-
-
-@pytest.mark.parametrize("ppm", [-80, 0, 35])
-def test_clock_is_found_through_jitter(ppm: float) -> None:
-    dice = random.Random(4)
-    clock = Clock()
-    rate = 1 + ppm * 1e-6
-    for second in range(120):
-        sent = 1000.0 + second * 0.983
-        there = 0.0002 + dice.expovariate(1 / 0.0002)
-        back = 0.0002 + dice.expovariate(1 / 0.004)  # the host reads late
-        ticks = int((sent + there - 990.0) * rate * 1e6)
-        clock.add(sent, sent + there + back, ticks)
-    assert clock.fit is not None
-    at = 1000.0 + 118
-    error = clock.fit.host_time(int((at - 990.0) * rate * 1e6)) - at
-    assert abs(error) < 0.0008
-    assert abs(error) <= clock.fit.uncertainty
-
-
-def test_ticks_are_extended_past_their_32_bits() -> None:
-    clock = Clock()
-    clock.add(1.0, 1.001, (1 << 32) + 5)
-    assert clock.extend(10) == (1 << 32) + 10
-    assert clock.extend(0xFFFFFFFF) == (1 << 32) - 1
 
 
 def test_answers_that_nobody_waits_for_are_ignored() -> None:

@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 from llguidance import LLTokenizer, TokenizerWrapper
 
-from appliance.engine.messages import (
-    Batch,
-    Cancel,
-    Delta,
-    Sampling,
-    Stats,
-    Submit,
-    TokenLogprob,
-    decode_report,
-    frame,
-)
+from appliance.engine.commands import Cancel, Sampling, Submit
+from appliance.engine.framing import decode_report, frame
+from appliance.engine.reports import Batch, Delta, Stats, TokenLogprob
 from appliance.engine.sampling import Sampler, SamplingError
 from tests.unit.engine_parts import EOS, FakeVocab, answer_to, make_submit
-from tests.unit.test_step import GREEDY, PROMPT, Loop, spell
+from tests.unit.step_parts import GREEDY, PROMPT, Loop
+from tests.unit.test_step import spell
 
 SCORED = Sampling(temperature=0.0, logprobs=0)
 N_VOCAB = FakeVocab.n_tokens

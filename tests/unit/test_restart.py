@@ -1,5 +1,6 @@
 """What a run of the box left open is closed at the next start: real ledger, real journal."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from appliance.config import LedgerConfig
 from appliance.engine.journal import SIZE, Journal, Kind, segments
 from appliance.ledger import restart
 from appliance.ledger.books import Identity
 from appliance.ledger.errors import LedgerError
 from appliance.ledger.restart import recover
+from appliance.ledger.retention import housekeep
 from appliance.ledger.rows import RequestRow
 from appliance.ledger.verify import pack_tokens, token_digest, unpack_tokens
 from appliance.ledger.writer import Ledger
@@ -193,13 +196,58 @@ def test_a_segment_is_settled_once_all_its_requests_have_their_rows(
     segment = segments(journal_dir)[0]
 
     def is_settled() -> bool:
-        return ledger.run(lambda db: restart.settled(db, segment)).result()
+        numbers = restart.numbers_in(segment)
+        return ledger.run(lambda db: restart.settled(db, numbers)).result()
 
     assert not is_settled()
     desk = Desk()
     desk.finish()
     ledger.record(desk.row, None).result()
     assert is_settled()
+
+
+def drop_all(ledger: Ledger) -> None:
+    """As on a box whose rows are kept for a day, two days later."""
+    policy = LedgerConfig(keep_days=1, segment_hours=1)
+    later = time.time_ns() + 2 * 86_400 * 10**9
+    done = ledger.run(lambda db: housekeep(db, policy, None, later)).result()
+    assert any("dropped segment" in line for line in done)
+
+
+def test_what_was_dropped_for_its_age_is_not_counted_again(
+    ledger: Ledger, journal_dir: Path
+) -> None:
+    """A box with little to do writes into one segment of the journal for weeks."""
+    admit(ledger, 1)
+    start(Journal(journal_dir), 1, 21, 22)
+    desk = Desk()
+    desk.finish()
+    ledger.record(desk.row, None).result()
+    drop_all(ledger)
+    (segment,) = [one for one in segments(journal_dir) if one.place == 0]
+    numbers = restart.numbers_in(segment)
+    assert ledger.run(lambda db: restart.settled(db, numbers)).result(), "it can go"
+    assert recover(ledger, journal_dir, HERE) == 0
+    assert rows(ledger) == []
+
+
+def test_a_request_that_outlived_dropped_ones_is_still_closed(
+    ledger: Ledger, journal_dir: Path
+) -> None:
+    admit(ledger, 2)
+    desk = Desk(number=2)
+    desk.finish()
+    ledger.record(desk.row, None).result()
+    drop_all(ledger)
+    admit(ledger, 1)
+    journal = Journal(journal_dir)
+    start(journal, 1, 21)
+    start(journal, 3, 22)
+    (segment,) = [one for one in segments(journal_dir) if one.place == 0]
+    numbers = restart.numbers_in(segment)
+    assert not ledger.run(lambda db: restart.settled(db, numbers)).result()
+    assert recover(ledger, journal_dir, HERE) == 2
+    assert [(row.number, row.completion_tokens) for row in rows(ledger)] == [(1, 1), (3, 1)]
 
 
 def test_segments_that_an_engine_still_writes_are_not_spent(journal_dir: Path) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from appliance import daemon
 from appliance.alone import CannotServe, only_daemon
-from appliance.backup import BackupError, archive, places, restore, swapping, take
+from appliance.backup import BackupError, archive, places, restore, restoring, swapping, take
 from appliance.backup.manifest import LEDGER, Manifest
 from appliance.calibrate.status import StatusFiles
 from appliance.config import Config, ServerConfig
@@ -137,6 +137,25 @@ def rewritten(source: Path, target: Path, change: Any, swap: dict[str, Path] | N
     return target
 
 
+def test_room_on_the_models_own_disk_is_asked_for_before_anything_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state(tmp_path / "state")
+    taken = take(state, tmp_path / "backup", with_models=True)
+    target = make_state(tmp_path / "new")
+    before = contents(target)
+    monkeypatch.setattr(restoring, "_disk_of", lambda path: path.name == "models")
+
+    def free(folder: Path) -> int:
+        return 1 << 20 if folder.name == "models" else 1 << 40
+
+    monkeypatch.setattr(places, "free_bytes", free)
+    with pytest.raises(BackupError, match="models has 1 MiB free, and the models in the backup"):
+        restore(taken.path, target, force=True)
+    assert contents(target) == before
+    assert not (target / ".restoring").exists()
+
+
 def test_a_ledger_of_a_newer_version_is_refused(given: Path, tmp_path: Path) -> None:
     def newer(manifest: Manifest) -> Manifest:
         names = (*manifest.ledger.migrations, "m999_later")
@@ -204,14 +223,18 @@ def kills(what: str, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_restore_killed_at_any_step_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["restore", "carry"])
+def test_a_restore_killed_at_any_step_leaves_the_old_state_or_the_new(
+    tmp_path: Path, what: str
+) -> None:
+    """Also where the models are on a disk of their own, and are carried there."""
     state = make_state(tmp_path / "given/state")
     (state / "tuned.json").write_text("new")
     (tmp_path / "new").write_text(verdict_of(state / "ledger.sqlite").head)
-    take(state, tmp_path / "backup")
+    take(state, tmp_path / "backup", with_models=what == "carry")
     (state / "tuned.json").write_text("old")
     (tmp_path / "old").write_text(grown(state))
-    found = kills("restore", tmp_path)
+    found = kills(what, tmp_path)
     assert len(found) > 20
     for step, after in enumerate(found):
         about = (step, after)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appliance.engine.messages import Counts, Finished, Signals
+from appliance.engine.reports import Counts, Finished, Signals
 from appliance.expected import Table, table_of
 from appliance.forecast.hazard import Lengths
 from appliance.forecasts import Forecasts

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from appliance import models
 from appliance.config import ModelConfig
+from appliance.engine.commands import Sampling
 from appliance.engine.constrain import Constraint
-from appliance.engine.messages import Sampling, TokenLogprob
+from appliance.engine.reports import TokenLogprob
 from appliance.engine.sampling import Sampler, SamplingError, log_probabilities, make_constraint
 from appliance.engine.vocab import Vocab
 from tests.unit.engine_parts import make_submit

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from appliance.engine.messages import Submit
+from appliance.engine.commands import Submit
 from appliance.engine.plan import Copy, Remove
 from appliance.engine.scheduler import WORTH_WAITING
 from appliance.engine.sequence import State

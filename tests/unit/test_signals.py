@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from appliance.engine.messages import Delta, Finished, Sampling, Signals
+from appliance.engine.commands import Sampling
 from appliance.engine.plan import Chunk
+from appliance.engine.reports import Delta, Finished, Signals
 from tests.unit.engine_parts import EOS, LETTERS, FakeRunner, FakeVocab
-from tests.unit.test_step import PROMPT, Loop
+from tests.unit.step_parts import PROMPT, Loop
 
 N_VOCAB = FakeVocab.n_tokens
 ON_AND_ON = Sampling(temperature=0.0, ignore_eos=True)

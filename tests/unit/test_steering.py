@@ -12,8 +12,9 @@ from msgspec.structs import replace as changed
 from appliance.config import ControlConfig
 from appliance.control.budgets import Forecasting
 from appliance.control.correction import ChannelState, ControlSnapshot, Correction
+from appliance.engine.commands import Expect, Steer
 from appliance.engine.expectation import read
-from appliance.engine.messages import Expect, Stats, Steer
+from appliance.engine.reports import Stats
 from appliance.expected import KNOTS, Table, moved, table_of
 from appliance.forecast.hazard import EDGES, Lengths
 from appliance.snapshot import EngineSnapshot

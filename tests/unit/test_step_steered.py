@@ -2,9 +2,10 @@
 
 import pytest
 
-from appliance.engine.messages import Batch, Cancel, Expect, Ping, Pong, Reprioritise, Stats, Steer
+from appliance.engine.commands import Cancel, Expect, Ping, Reprioritise, Steer
+from appliance.engine.reports import Batch, Pong, Stats
+from tests.unit.step_parts import Loop
 from tests.unit.test_keeping import CHEAP
-from tests.unit.test_step import Loop
 
 SHORT = Expect("", (1, 2), (0.5, 0.0))
 WHOLE = Steer(policy="expected-cost", forecast=True)

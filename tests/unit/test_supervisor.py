@@ -5,16 +5,8 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from appliance.engine.messages import (
-    Cancel,
-    Delta,
-    Fatal,
-    Finished,
-    Pause,
-    Shutdown,
-    Started,
-    Stats,
-)
+from appliance.engine.commands import Cancel, Pause, Shutdown
+from appliance.engine.reports import Delta, Fatal, Finished, Started, Stats
 from appliance.errors import Unavailable
 from appliance.supervisor import EngineCannotStart, Supervisor
 from tests.unit.engine_parts import make_submit

@@ -7,13 +7,7 @@ from msgspec.structs import replace
 
 from appliance import supervisor as module
 from appliance.deaths import Deaths
-from appliance.engine.messages import (
-    Delta,
-    Fatal,
-    Finished,
-    Started,
-    Stats,
-)
+from appliance.engine.reports import Delta, Fatal, Finished, Started, Stats
 from appliance.errors import EngineFailed, Unavailable
 from appliance.supervisor import Supervisor
 from appliance.vitals import Vitals

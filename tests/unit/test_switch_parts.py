@@ -13,13 +13,14 @@ from appliance.api.app import create_app, put_in
 from appliance.board.heartbeat import Rule, Wait
 from appliance.board.planned import Planned
 from appliance.config import ModelConfig
-from appliance.engine.messages import Cancel, Stats
-from appliance.errors import ApiError, Unavailable
+from appliance.engine.commands import Cancel
+from appliance.engine.reports import Stats
+from appliance.errors import ApiError, Unavailable, shutting_down
 from appliance.ledger.rows import Action
 from appliance.prepare.client import Preparer
 from appliance.snapshot import EngineSnapshot, ModelSwitch, SwitchEnd
-from appliance.supervisor import Policy, Supervisor, shutting_down
-from appliance.watchdog import Tolerance
+from appliance.supervisor import Supervisor
+from appliance.watchdog import Policy, Tolerance
 from firmware_bridge.commands import Inhibit
 from tests.unit.api_box import chat, client_of, make_box
 from tests.unit.engine_parts import make_submit

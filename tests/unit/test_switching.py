@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from appliance.errors import Unavailable
+from appliance.errors import Farewell, Unavailable
 from appliance.gguf import BadModel
 from appliance.ledger.rows import Action
 from appliance.models import ModelFile
 from appliance.prepare.client import PrepareError
 from appliance.snapshot import SwitchEnd
-from appliance.supervisor import EngineCannotStart, Farewell
+from appliance.supervisor import EngineCannotStart
 from appliance.switching import Switch, Tell, Trial
 from tests.unit.api_box import HEADER
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from appliance.engine.messages import Counts, Delta, Event, Finished, Signals, Started
+from appliance.engine.reports import Counts, Delta, Event, Finished, Signals, Started
 from appliance.errors import EngineFailed
 from appliance.ticket import CancelReason, Ticket
 from tests.unit.engine_parts import make_submit

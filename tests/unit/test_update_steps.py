@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from appliance.bundle import entry
 from appliance.bundle import record as records
 from appliance.bundle.errors import BundleError
 from appliance.bundle.update import TRIES, Updater
@@ -165,6 +166,67 @@ def test_a_slot_on_trial_has_so_many_starts(tmp_path: Path) -> None:
     assert machine.layout.in_use() == "a"
     assert machine.boot("a") == ""
     assert updater.after_start() == record
+
+
+def test_a_version_that_cannot_use_the_configuration_is_given_no_further_start(
+    tmp_path: Path,
+) -> None:
+    """systemd starts nothing again that ended so."""
+    machine = make_machine(tmp_path, bad="0.2.0")
+    machine.start = lambda: None  # type: ignore[method-assign]  # as with --no-start
+    updater = Updater(machine.layout, machine)
+    assert updater.after_refusal() is None
+    update(machine, make_bundle(tmp_path / "new", version="0.2.0"))
+    updater.before_start()
+    machine.boot("b")
+    record = updater.after_refusal()
+    assert record is not None
+    assert (record.phase, record.why) == ("returned", "it cannot use the configuration")
+    assert machine.layout.in_use() == "a"
+    assert machine.get("ledger") == machine.get("units") == "0.1.0"
+    assert updater.after_refusal() is None  # the old one's own refusal is nobody's update
+
+
+def test_a_version_that_was_ready_once_is_never_taken_back_for_a_refusal(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path)
+    update(machine, make_bundle(tmp_path / "new", version="0.2.0"))
+    assert Updater(machine.layout, machine).after_refusal() is None
+    assert machine.layout.in_use() == "b"
+
+
+def test_an_update_that_is_at_work_sees_a_refusal_for_itself(tmp_path: Path) -> None:
+    machine = make_machine(tmp_path, bad="0.2.0")
+    boot = machine.boot
+
+    def start(name: str) -> str:
+        fault = boot(name)
+        if fault:
+            assert Updater(machine.layout, machine).after_refusal() is None
+        return fault
+
+    machine.boot = start  # type: ignore[method-assign]
+    with pytest.raises(BundleError, match="did not become ready"):
+        update(machine, make_bundle(tmp_path / "new", version="0.2.0"))
+    record = records.read(machine.layout.record)
+    assert record is not None
+    assert (record.phase, record.why) == ("returned", "it crashed")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "back"),
+    [("exited", "2", True), ("exited", "1", False), ("killed", "2", False), ("", "", False)],
+)
+def test_guard_goes_back_for_the_one_end_that_systemd_leaves_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: str, back: bool
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Updater, "after_refusal", lambda self: asked.append("refusal"))
+    monkeypatch.setenv("EXIT_CODE", code)
+    monkeypatch.setenv("EXIT_STATUS", status)
+    assert entry.main(["guard", "ended", "--root", str(tmp_path)]) == 0
+    assert asked == (["refusal"] if back else [])
+    unit = (ROOT / "images/systemd/steelyard.service").read_text()
+    assert f"RestartPreventExitStatus={entry.UNUSABLE}\n" in unit
 
 
 def test_one_update_at_a_time(tmp_path: Path) -> None:

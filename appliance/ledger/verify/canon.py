@@ -183,16 +183,38 @@ class Standing:
     signers: dict[str, str] = field(default_factory=dict)
 
     def apply(self, action: str, target: str, detail: Mapping[str, Any]) -> None:
-        """Follow one `action` entry. A dropped segment's state is said again by what dropped it."""
+        """Follow one `action` entry. A dropped segment's state is said again by what dropped it.
+        Raises ValueError, TypeError or KeyError for one that says what cannot be."""
         if action == "retention.segments":
-            for name, value in detail["standing"].items():
-                setattr(self, name, dict(value))
+            said = detail["standing"]
+            self.keys = {_text(key["id"]): _named(key) for key in said["keys"].values()}
+            self.tenants = {name: _named(state) for name, state in said["tenants"].items()}
+            self.signers = {name: _public(key) for name, key in said["signers"].items()}
         elif action == "seal.key":
-            self.signers[target] = detail["public_key"]
+            self.signers[target] = _public(detail["public_key"])
         elif action.startswith("key"):
             given = [detail["key"]] if "key" in detail else detail.get("keys", ())
-            self.keys.update((key["id"], key) for key in given)
+            self.keys.update((_text(key["id"]), _named(key)) for key in given)
             for name in detail.get("removed", ()):
                 self.keys.pop(name, None)
         elif action.startswith("tenant.") and "tenant" in detail:
-            self.tenants[detail["tenant"]["name"]] = detail["tenant"]
+            self.tenants[_text(detail["tenant"]["name"])] = detail["tenant"]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no name")
+    return value
+
+
+def _named(state: Any) -> Any:
+    """Of a key or a tenant, as it is."""
+    _text(state["name"])
+    return state
+
+
+def _public(key: Any) -> str:
+    """A public key in hex."""
+    if len(bytes.fromhex(_text(key))) != 32:
+        raise ValueError(f"{key!r} is no public key")
+    return str(key)

@@ -13,7 +13,7 @@ from typing import TextIO
 from .check import Progress, verify
 from .evidence import public_key, read_exported
 from .opening import Unreadable
-from .verdict import Verdict
+from .verdict import Verdict, plain
 
 OK, FAULTS, UNREADABLE = 0, 1, 2
 _REDRAW_S = 0.2
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             progress=progress_lines(sys.stderr) if options.progress else None,
         )
     except Unreadable as error:
-        print(f"verify: {error}", file=sys.stderr)
+        print(f"verify: {plain(error)}", file=sys.stderr)
         return UNREADABLE
     show(verdict, as_json=options.json)
     return OK if verdict.ok else FAULTS

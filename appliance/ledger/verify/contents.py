@@ -33,6 +33,13 @@ _SENSELESS = (
 """What code that trusts an entry raises where the entry is not what it should be."""
 
 
+def _place(seq: Any) -> int:
+    """A place in the chain. Raises TypeError."""
+    if type(seq) is not int:
+        raise TypeError(f"{seq!r} is no place of a row")
+    return seq
+
+
 class Absent:
     """Runs of rows whose payload is gone, which is right only where retention said so."""
 
@@ -112,11 +119,12 @@ class Contents:
         action, detail = row["action"], row["detail"]
         self.standing.apply(action, row["target"], detail)
         if action == "retention.segments":
-            self.dropped_to = detail["last_seq"]
+            self.dropped_to = _place(detail["last_seq"])
         elif action == "retention.payloads":
+            last_seq = _place(detail["last_seq"])
             for part in detail["parts"]:
                 absent = self.absent[part]
-                absent.allowed_to = max(absent.allowed_to, detail["last_seq"])
+                absent.allowed_to = max(absent.allowed_to, last_seq)
 
     def _announced(self, seq: int, row: dict[str, Any]) -> None:
         """A `seal` entry: that very seal must be there, and this must be the row after it."""

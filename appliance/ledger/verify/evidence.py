@@ -67,10 +67,13 @@ def read_exported(path: Path) -> Exported:
         return _of_ledger(path)
     found = _json(path)
     exported = Exported(str(path), head=head_of({"head": json.dumps(found.get("head", found))}))
-    for seal in found.get("seals", ()):
-        if seal_hash(seal["body"]).hex() != seal["hash"]:
-            raise Unreadable(f"{path} was altered itself: seal {seal['segment']} is not whole")
-        exported.seals[seal["segment"]] = seal["hash"]
+    try:
+        for seal in found.get("seals", ()):
+            if seal_hash(seal["body"]).hex() != seal["hash"]:
+                raise Unreadable(f"{path} was altered itself: seal {seal['segment']} is not whole")
+            exported.seals[int(seal["segment"])] = seal["hash"]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Unreadable(f"{path} was altered itself: {error!r}") from error
     if exported.head is None and not exported.seals:
         raise Unreadable(f"{path} names neither seals nor a head to compare with")
     return exported
@@ -118,9 +121,10 @@ def _compare_head(
     db: sqlite3.Connection, name: str, seq: int, digest: str, verdict: Verdict
 ) -> None:
     row = db.execute("SELECT hash FROM entries WHERE seq = ?", (seq,)).fetchone()
-    if row is not None and row[0].hex() != digest:
+    here = row[0].hex() if row is not None and isinstance(row[0], bytes) else ""
+    if row is not None and here != digest:
         detail = f"it, or a row before it, was replaced since {name} was made"
-        verdict.fault("export", detail, seq=seq, stored=row[0].hex(), computed=digest)
+        verdict.fault("export", detail, seq=seq, stored=here, computed=digest)
     elif row is None and seq > verdict.last_seq:
         detail = f"rows were removed from the end since {name} was made"
         verdict.fault("export", detail, seq=verdict.last_seq + 1, last_seq=seq)
@@ -136,7 +140,9 @@ def check_bundle(
         raise Unreadable(f"{path} is no bundle that this program knows")
     try:
         for name, about in manifest["files"].items():
-            problem = _file_problem(path / name, about["bytes"], about["sha256"])
+            problem = "is no name of a file in a bundle"
+            if _inside(name):
+                problem = _file_problem(path / name, about["bytes"], about["sha256"])
             if problem:
                 verdict.fault("bundle", f"{name} {problem}")
         _check_signature(path, manifest["public_key"], verdict, trusted)
@@ -150,16 +156,25 @@ def check_bundle(
         raise Unreadable(f"{path / MANIFEST} was altered: {error}") from error
 
 
+def _inside(name: str) -> bool:
+    """No way out of the bundle."""
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
 def _file_problem(path: Path, due_bytes: int, due_sha256: str) -> str:
     digest = hashlib.sha256()
     size = 0
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        return "is a link or a device, and was a file"  # which may never end
     try:
         with path.open("rb") as file:
-            while block := file.read(_READ_BYTES):
+            while size <= due_bytes and (block := file.read(_READ_BYTES)):
                 digest.update(block)
                 size += len(block)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
+    if size > due_bytes:
+        return f"has more bytes than the {due_bytes} that it had"
     if size != due_bytes:
         return f"has {size} bytes, and had {due_bytes}"
     return "" if digest.hexdigest() == due_sha256 else "was altered"

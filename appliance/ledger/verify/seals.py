@@ -13,6 +13,8 @@ from .canon import DAY_NS, GENESIS, SEAL, seal_hash
 from .ed25519 import signed_by
 from .verdict import Verdict
 
+_HASHES = frozenset(("last_hash", "prev_seal"))
+
 
 @dataclass
 class Seal:
@@ -108,7 +110,7 @@ def read_seals(db: sqlite3.Connection, verdict: Verdict) -> Seals:
 def _seal(row: Sequence[Any], verdict: Verdict) -> Seal:
     segment, text, stored, signature, signer = row
     body, problem = _body(segment, text)
-    raw = text.encode("utf-8", "surrogateescape")
+    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text or b"")
     computed = seal_hash(raw)
     known = stored.hex() if isinstance(stored, bytes) else str(stored)
     if known != computed.hex():
@@ -122,12 +124,14 @@ def _seal(row: Sequence[Any], verdict: Verdict) -> Seal:
 def _body(segment: int, text: str) -> tuple[Mapping[str, Any], str]:
     try:
         body = json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return {}, "its content is not JSON"
     if not isinstance(body, dict) or SEAL - body.keys():
         return {}, "its content lacks members that a seal has"
-    if any(type(body[name]) is not int for name in SEAL - {"last_hash", "prev_seal"}):
+    if any(type(body[name]) is not int for name in SEAL - _HASHES):
         return {}, "its content has a number that is none"
+    if any(type(body[name]) is not str for name in _HASHES):
+        return {}, "its content has a hash that is none"
     wrong = f"it says that it is seal {body['segment']}"
     return body, "" if body["segment"] == segment else wrong
 

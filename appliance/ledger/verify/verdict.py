@@ -10,6 +10,12 @@ MAX_FAULTS = 1000
 """As many are told apart; more are only counted."""
 
 
+def plain(text: object) -> str:
+    """What a ledger says of itself, as a terminal may see it: whoever altered a row must not be
+    able to write over the line that says so."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 @dataclass
 class Fault:
     """One thing that is not as it was written."""
@@ -32,7 +38,7 @@ class Fault:
         lines = [f"{self._place()}{entry}: {self.detail}"]
         lines += [f"stored    {self.stored}"] if self.stored else []
         lines += [f"computed  {self.computed}"] if self.computed else []
-        return "\n      ".join(lines)
+        return "\n      ".join(map(plain, lines))
 
     def _place(self) -> str:
         if self.seq is not None:
@@ -91,9 +97,9 @@ class Verdict:
 
     def __str__(self) -> str:
         word = "intact" if self.ok else f"NOT INTACT, {_many(self.fault_count, 'fault')}"
-        lines = [f"{self.path}: {word}"]
+        lines = [f"{plain(self.path)}: {word}"]
         lines += [f"  {name:<9} {value}" for name, value in self._facts()]
-        lines += [f"  note      {remark}" for remark in self.remarks]
+        lines += [f"  note      {plain(remark)}" for remark in self.remarks]
         lines += [f"  FAULT {fault}" for fault in self.faults]
         if self.fault_count > len(self.faults):
             lines.append(f"  and {self.fault_count - len(self.faults)} more")

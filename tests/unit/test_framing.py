@@ -4,38 +4,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.engine.messages import (
-    MAX_FRAME,
-    Batch,
+from appliance.engine.commands import (
     Cancel,
     Command,
-    Counts,
-    Delta,
     Expect,
-    Fatal,
-    Finished,
-    Frames,
     Load,
-    OutOfStep,
     Pause,
     Ping,
+    Reprioritise,
+    Sampling,
+    Shutdown,
+    Steer,
+    Submit,
+)
+from appliance.engine.framing import (
+    MAX_FRAME,
+    Frames,
+    OutOfStep,
+    decode_command,
+    decode_report,
+    frame,
+)
+from appliance.engine.reports import (
+    Batch,
+    Counts,
+    Delta,
+    Fatal,
+    Finished,
     Pong,
     Prefill,
     Ready,
     Report,
-    Reprioritise,
-    Sampling,
-    Shutdown,
     Signals,
     SlotState,
     Started,
     Stats,
-    Steer,
-    Submit,
     TokenLogprob,
-    decode_command,
-    decode_report,
-    frame,
 )
 
 small = st.integers(0, 2**31)
