@@ -20,16 +20,17 @@ from appliance.commands.configured import config_option
 from appliance.commands.control import control_group
 from appliance.commands.cost import cost_group
 from appliance.commands.doctor import doctor_command
-from appliance.commands.exits import FAILED, INTERRUPTED, USAGE
+from appliance.commands.exits import FAILED, INTERRUPTED, USAGE, NotDone
 from appliance.commands.forecast import forecast_command
 from appliance.commands.keys import keys_group, tenants_group
 from appliance.commands.lora import loras_of
 from appliance.commands.model import model_group
 from appliance.commands.modeluse import model_use
-from appliance.commands.requests import NotDone, requests_group
+from appliance.commands.requests import requests_group
 from appliance.commands.status import status_command
 from appliance.commands.study import study_group
 from appliance.commands.support import support_command
+from appliance.commands.terminal import spelt
 from appliance.commands.tls import tls_group
 from appliance.commands.tui import tui_command
 from appliance.commands.tune import tune_group
@@ -73,30 +74,22 @@ def _report(error: Exception) -> int:
     from appliance.ledger.meanings import meaning
 
     if isinstance(error, ConfigError):
-        click.echo(f"steelyard: the configuration cannot be used:\n{_plain(error)}", err=True)
+        click.echo(f"steelyard: the configuration cannot be used:\n{spelt(error)}", err=True)
         return USAGE
     if isinstance(error, ForOperator | BundleError):
-        click.echo(f"steelyard: {_plain(error)}", err=True)
+        click.echo(f"steelyard: {spelt(error)}", err=True)
         return FAILED
     if isinstance(error, UnicodeEncodeError):
         click.echo(f"steelyard: {error.object!a} is not UTF-8: write it in UTF-8", err=True)
         return FAILED
     if isinstance(error, sqlite3.Error) and (known := meaning(error, "the ledger")):
-        click.echo(f"steelyard: {_plain(known)}", err=True)
+        click.echo(f"steelyard: {spelt(known)}", err=True)
         return FAILED
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, OSError) and error.strerror:  # the machine's, and no bug of ours
         what = f"{error.filename or 'input or output'}: {error.strerror}"
-    click.echo(f"steelyard: {_plain(what)} (`steelyard --debug ...` shows where)", err=True)
+    click.echo(f"steelyard: {spelt(what)} (`steelyard --debug ...` shows where)", err=True)
     return FAILED
-
-
-def _plain(said: object) -> str:
-    """As a terminal may see it: names of others stand in it, such as those in a backup's list."""
-    return "".join(
-        sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode()
-        for sign in str(said)
-    )
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -349,7 +349,6 @@ class Forecasts:
 
     def _observe(self, lessons: list[tuple[Outlook, int, bool]]) -> None:
         for outlook, length, censored in lessons:
-            self._sharpened(outlook)
             if self._oracle is not None:
                 self._oracle.observe(outlook.forecast, length, censored)
 

@@ -6,9 +6,9 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import SplitResult
 
-from appliance.commands.calling import Unheard, address, connect, unheard
+from appliance.commands.calling import Unheard, address, authorization, connect, unheard
 from appliance.commands.chained import operator
-from appliance.commands.requests import NotDone
+from appliance.commands.exits import NotDone
 
 _TIMEOUT_S = 60.0
 _MOST = 1 << 20
@@ -33,11 +33,7 @@ def _asked(
     """Raises Unheard, NotDone."""
     parts = address(url)
     box = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    if not (key.isascii() and key.isprintable()):
-        raise Unheard("status.bad_key")
-    headers = {"Content-Type": "application/json", "X-Operator": _operator()}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
+    headers = {"Content-Type": "application/json", "X-Operator": _operator(), **authorization(key)}
     data = None if body is None else json.dumps(body).encode()
     try:
         with closing(connect(parts, cacert, box, _TIMEOUT_S)) as connection:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from appliance.commands.asking import ask
+from appliance.commands.exits import NotDone
 from appliance.commands.reaching import cacert_option, url_option
-from appliance.commands.requests import NotDone
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

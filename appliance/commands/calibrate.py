@@ -9,10 +9,9 @@ import click
 from appliance.commands.calibratetext import line_of
 from appliance.commands.calibrating import forecaster_commands
 from appliance.commands.configured import config_option, load_config
-from appliance.commands.exits import INTERRUPTED
+from appliance.commands.exits import INTERRUPTED, NotDone
 from appliance.commands.progress import Line
 from appliance.commands.reaching import PLACE, key_option, read_key
-from appliance.commands.requests import NotDone
 from appliance.commands.targets import refuse_unwritable
 
 if TYPE_CHECKING:

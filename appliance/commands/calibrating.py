@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance.commands.configured import config_option, load_config
-from appliance.commands.requests import NotDone
+from appliance.commands.exits import NotDone
 
 if TYPE_CHECKING:
     from appliance.calibrate.catalogue import Listed

@@ -40,6 +40,13 @@ def address(url: str) -> SplitResult:
     return parts
 
 
+def authorization(key: str) -> dict[str, str]:
+    """The header that shows the key; none for an empty one. Raises Refused where it is no key."""
+    if not (key.isascii() and key.isprintable()):
+        raise Refused("status.bad_key")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def connect(
     parts: SplitResult, cacert: str, url: str, timeout_s: float
 ) -> http.client.HTTPConnection:

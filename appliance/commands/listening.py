@@ -9,7 +9,7 @@ from urllib.parse import SplitResult
 
 import msgspec
 
-from appliance.commands.calling import Refused, Unheard, address, connect, unheard
+from appliance.commands.calling import Refused, Unheard, address, authorization, connect, unheard
 from appliance.frames import Frame, decode
 
 if TYPE_CHECKING:
@@ -28,21 +28,23 @@ def listen(
 ) -> Iterator[Frame]:
     """The frames as they come, until the box ends the answer. Raises Unheard."""
     parts = address(url)
-    if not (key.isascii() and key.isprintable()):
-        raise Refused("status.bad_key")
+    headers = {"Accept": "text/event-stream", **authorization(key)}
     try:
         with closing(connect(parts, cacert, url, timeout_s)) as connection:
-            yield from _frames(connection, parts, key, query, url)
+            yield from _frames(connection, parts, headers, query, url)
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise unheard(error, url) from None
 
 
 def _frames(
-    connection: http.client.HTTPConnection, parts: SplitResult, key: str, query: str, url: str
+    connection: http.client.HTTPConnection,
+    parts: SplitResult,
+    headers: dict[str, str],
+    query: str,
+    url: str,
 ) -> Iterator[Frame]:
     from tui.sse import Events, TooLarge
 
-    headers = {"Accept": "text/event-stream"} | ({"Authorization": f"Bearer {key}"} if key else {})
     connection.request("GET", f"{parts.path.rstrip('/')}/events?{query}", headers=headers)
     answer = connection.getresponse()
     if answer.status != 200:

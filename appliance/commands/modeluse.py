@@ -8,10 +8,10 @@ import click
 
 from appliance.commands.asking import ask
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import NotDone
 from appliance.commands.modelinfo import show_drift
 from appliance.commands.progress import Working
 from appliance.commands.reaching import PLACE, cacert_option, read_key
-from appliance.commands.requests import NotDone
 
 if TYPE_CHECKING:
     from appliance.config import Config

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import click
 
 from appliance.commands.configured import config_option, load_config
+from appliance.commands.exits import NotDone
 from appliance.commands.reaching import cacert_option, url_option
-from appliance.errors import ForOperator
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 _SEARCH_S = 30.0
 _WIDTHS = (9, 12, 12, 8, 7, 7, 7, 7)
-
-
-class NotDone(ForOperator):
-    """The box did not do it. Says why and what to do."""
 
 
 @click.group("requests")

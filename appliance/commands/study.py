@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from appliance.commands.configured import config_option, load_config
-from appliance.commands.exits import FAILED
+from appliance.commands.exits import FAILED, NotDone
 from appliance.commands.progress import Working
 from appliance.commands.reaching import read_key
-from appliance.commands.requests import NotDone
 from appliance.commands.studyoptions import (
     OUTPUT,
     QUICK,

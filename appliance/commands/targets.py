@@ -4,7 +4,7 @@ minutes or hours in between."""
 import os
 from pathlib import Path
 
-from appliance.commands.requests import NotDone
+from appliance.commands.exits import NotDone
 
 
 def refuse_unwritable(*targets: Path | None) -> None:

@@ -9,3 +9,11 @@ def plain(text: str) -> str:
 def one_line(text: str, instead: str = "?") -> str:
     """The text as one line; `instead` stands for each sign that is not printed."""
     return "".join(sign if sign.isprintable() else instead for sign in text)
+
+
+def spelt(text: object) -> str:
+    r"""The text as lines, with each sign that is not printed spelt out, as in `\x1b`."""
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode()
+        for sign in str(text)
+    )

@@ -5,18 +5,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import appliance
+from appliance.spawn import environment, python
 
 MOST_LOG = 4 << 20
 _TAIL = 300
-_HOME = Path(appliance.__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +55,6 @@ def run(module: str, arguments: Sequence[str], *, timeout_s: float, nice: int = 
     if not problem:
         problem = "it told nothing"
     return Ran({}, text, problem + _last_words(text))
-
-
-def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours: never one of the same name from the folder that an
-    operator, who may be root, happens to be in."""
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """With the place that this program itself was loaded from."""
-    places = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(places), **more}
 
 
 def _ended(code: int) -> str:

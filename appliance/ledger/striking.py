@@ -17,11 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO
 
-import appliance
 from appliance.ledger.payload import REDACTED, redact, redactions
+from appliance.spawn import environment, python
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,6 @@ START_S = 60.0
 """For the process to begin, on a machine that is busy with other things."""
 _LENGTH = struct.Struct(">Q")
 _READ_BYTES = 1 << 20
-_HOME = Path(appliance.__file__).parents[1]
 
 
 class Striker:
@@ -77,13 +75,12 @@ class Striker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Raises OSError."""
-        places = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "appliance.ledger.striking"],
+            python("appliance.ledger.striking"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+            env=environment(),
             start_new_session=True,  # Ctrl-C is for the daemon, which still has texts to store
         )
         return self._child

@@ -17,10 +17,10 @@ from typing import Any
 from appliance import __version__, buildinfo
 from appliance.accounts.keys import FILE_NAME
 from appliance.config import effective
-from appliance.doctor import child
 from appliance.doctor.ground import Ground
 from appliance.doctor.report import AREAS, Area, examine
 from appliance.doctor.unit import UNIT
+from appliance.spawn import environment, python
 from appliance.support.hardware import hardware, packages
 from appliance.support.leaflet import readme
 from appliance.support.ledgerstates import states
@@ -146,12 +146,12 @@ def _status(ground: Ground) -> str:
     box = ground.box
     if not box.url:
         raise Missing("no box runs here")
-    command = child.python("appliance", "status", "--json", "--url", box.url)
+    command = python("appliance", "status", "--json", "--url", box.url)
     ca = _state(ground) / "tls" / "ca.pem"
     if box.url.startswith("https:") and ca.exists():
         command += ["--cacert", str(ca)]
     key = {"STEELYARD_ADMIN_KEY": box.key} if box.key else {}
-    return _run(command, env=child.environment(**key))
+    return _run(command, env=environment(**key))
 
 
 def _log(ground: Ground) -> str:

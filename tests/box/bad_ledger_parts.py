@@ -36,14 +36,3 @@ def serve(home: Path, state: Path, file_bytes: int | None = None) -> tuple[str, 
         check=False,
     )
     return ended.stdout + ended.stderr, ended.returncode
-
-
-def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "appliance", *arguments],
-        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(home / "state")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )

@@ -1,8 +1,5 @@
 """Who gets in: keys and scopes, while the box runs; host names, web pages, and the LAN."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +10,7 @@ import openai
 import pytest
 
 from appliance.accounts.keys import FILE_NAME, KeyStore
+from tests.box.commanded import steelyard
 from tests.box.conftest import Start
 from tests.box.running import RunningBox
 from tests.box.wire import HELLO, chat, connected, error_of, refused
@@ -41,18 +39,6 @@ ALLOWED = {
     "boss": [*ADMIN, *METRICS, *READ],
 }
 ROUTES = [*INFER, *READ, *METRICS, *ADMIN]
-
-
-def steelyard(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The operator's command on the box whose state lies in `home`."""
-    return subprocess.run(
-        [sys.executable, "-m", "appliance", *arguments],
-        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(home / "state")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def store_of(home: Path, **options: Any) -> KeyStore:

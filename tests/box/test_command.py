@@ -5,24 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from appliance import __version__
+from tests.box.commanded import steelyard
 from tests.box.running import RunningBox
-
-
-def steelyard(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "appliance", *command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(home / "state")},
-        check=False,
-    )
 
 
 def test_version_names_the_llama_cpp_inside_as_the_daemon_does(

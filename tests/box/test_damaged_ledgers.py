@@ -13,7 +13,8 @@ import pytest
 
 from appliance.ledger.writer import Ledger
 from tests.box.asking import ask, check_complete
-from tests.box.bad_ledger_parts import ENGINE, LONG, command, named, serve
+from tests.box.bad_ledger_parts import ENGINE, LONG, named, serve
+from tests.box.commanded import steelyard
 from tests.box.ledgered import Ledgered, check_chain, check_digests, check_sums, settle
 from tests.box.running import RunningBox
 
@@ -185,9 +186,11 @@ def test_commands_write_while_the_box_is_under_load(tmp_path: Path) -> None:
             user.start()
         try:
             for number in range(3):
-                made = command(tmp_path, "keys", "create", f"meter-{number}", "--scope", "metrics")
+                made = steelyard(
+                    tmp_path, "keys", "create", f"meter-{number}", "--scope", "metrics"
+                )
                 assert made.returncode == 0, made.stderr
-            assert command(tmp_path, "keys", "revoke", "meter-0").returncode == 0
+            assert steelyard(tmp_path, "keys", "revoke", "meter-0").returncode == 0
         finally:
             enough.set()
             for user in users:

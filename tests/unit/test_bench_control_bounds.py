@@ -5,16 +5,10 @@ from statistics import fmean
 import pytest
 
 from bench.control_bounds import RULES, Job, Places, Rule
-from bench.control_curve import Curve, StepCost
+from bench.control_curve import StepCost
 from bench.control_known import GRAIN, LEVEL, Known, exact, had
+from tests.unit.test_bench_control import CURVE
 
-CURVE = Curve(
-    decode=((1, 2.0), (2, 3.0), (8, 9.0)),
-    prompt=((16, 4.0), (64, 10.0)),
-    decode_cell=0.0,
-    prompt_cell=0.0,
-    state_cell=0.0,
-)
 KNOWN = ("first", "second", "refined", "exact")
 
 

@@ -120,19 +120,24 @@ async def test_a_refused_request_has_a_row_too(tmp_path: Path) -> None:
     assert (first.scenario, first.prompt_tokens, first.completion_tokens) == ("mail", 0, 0)
 
 
-async def test_a_flood_of_refusals_does_not_fill_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def delayed(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What waits for refusals to be written together: that time passes when the test says so."""
     loop, later = asyncio.get_running_loop(), list[Callable[[], None]]()
     call_later = loop.call_later
 
     def remember(delay: float, callback: Callable[..., None], *args: Any) -> Any:
-        """Time passes when the test says so."""
         if delay != module.TOGETHER_S:
             return call_later(delay, callback, *args)
         later.append(lambda: callback(*args))
 
     monkeypatch.setattr(loop, "call_later", remember)
+    return later
+
+
+async def test_a_flood_of_refusals_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = delayed(monkeypatch)
     box = make_box(tmp_path)
     for _ in range(7):
         await ask(box, messages=[])
@@ -149,15 +154,7 @@ async def test_a_ledger_that_cannot_be_written_gets_a_row_for_each_kind_once_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Final rows wait in memory: those of refusals must not become more and more for days."""
-    loop, later = asyncio.get_running_loop(), list[Callable[[], None]]()
-    call_later = loop.call_later
-
-    def remember(delay: float, callback: Callable[..., None], *args: Any) -> Any:
-        if delay != module.TOGETHER_S:
-            return call_later(delay, callback, *args)
-        later.append(lambda: callback(*args))
-
-    monkeypatch.setattr(loop, "call_later", remember)
+    later = delayed(monkeypatch)
     box = make_box(tmp_path)
     ledger = ledger_of(box)
     ledger.snapshot = LedgerSnapshot(ok=False, problem="the disk is full")

@@ -1,30 +1,23 @@
 """When the second forecast of a request is made: where it is of use, else once it has ended."""
 
-from dataclasses import replace
-
 from appliance.engine.reports import FirstLogits
 from appliance.forecasts import Forecasts
 from appliance.outlook import Outlook
 from tests.unit.forecast_parts import Teller, question
 from tests.unit.test_forecasts import row, running, settled
-
-
-def sharpening() -> Teller:
-    teller = Teller()
-    teller.told = replace(teller.told, sharpens=True)
-    return teller
+from tests.unit.test_sharpening import VALUES, sharp
 
 
 async def read(found: Forecasts) -> Outlook:
     """A request whose first forecast is made, and whose prompt the model has read."""
     outlook = found.outlook(question(), 1)
     await found.ask(question(), outlook)
-    outlook.signal(FirstLogits("r1", b"\x00\x3c"))
+    outlook.signal(FirstLogits("r1", VALUES))
     return outlook
 
 
 async def test_of_a_request_that_nobody_looks_at_no_second_forecast_is_made_while_it_runs() -> None:
-    teller = sharpening()
+    teller = sharp()
     async with running(teller) as found:
         outlook = await read(found)
         found._sharpen()
@@ -34,7 +27,7 @@ async def test_of_a_request_that_nobody_looks_at_no_second_forecast_is_made_whil
 
 
 async def test_looking_at_it_makes_one() -> None:
-    async with running(sharpening()) as found:
+    async with running(sharp()) as found:
         outlook = await read(found)
         first = outlook.now.p50
         found._sharpen()
@@ -44,12 +37,12 @@ async def test_looking_at_it_makes_one() -> None:
 
 
 async def test_so_does_a_queue_and_the_engine_is_told() -> None:
-    async with running(sharpening()) as found:
+    async with running(sharp()) as found:
         heard = []
         outlook = found.outlook(question(), 1)
         outlook.tell = heard.append
         await found.ask(question(), outlook)
-        outlook.signal(FirstLogits("r1", b"\x00\x3c"))
+        outlook.signal(FirstLogits("r1", VALUES))
         found.pressed = lambda: True
         found._sharpen()
         await settled(found)
@@ -58,7 +51,7 @@ async def test_so_does_a_queue_and_the_engine_is_told() -> None:
 
 
 async def test_what_ended_is_sharpened_all_at_once_before_anybody_hears_its_length() -> None:
-    teller = sharpening()
+    teller = sharp()
     lengths = []
     async with running(teller) as found:
         found.on_length = lambda forecast, length, cut: lengths.append((forecast, length, cut))

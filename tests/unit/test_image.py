@@ -2,7 +2,6 @@
 
 import json
 import struct
-import subprocess
 from hashlib import sha256
 from pathlib import Path
 
@@ -36,11 +35,10 @@ from firmware_bridge.image import (
     trusted,
     version_of,
 )
-from firmware_bridge.simulation import interpreter
 from firmware_bridge.wire import Decoder, encode
+from tests.unit import micropython
 from tests.unit.update_parts import signer, small_files, small_image, stranger, trust
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = b"what is signed"
 
 
@@ -124,14 +122,7 @@ good = bytes.fromhex({signed().hex()!r})
 bad = bytes([good[0] ^ 1]) + good[1:]
 print([outcome(check({TEXT!r}, one, n)) for one in (good, bad, good[:-1])])
 """
-    done = subprocess.run(
-        [*interpreter(), "-c", program],
-        env={"MICROPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = micropython.run(program)
     assert done.stdout.strip() == "[True, False, False]", done.stderr
 
 
@@ -231,14 +222,7 @@ for head in {[head.hex() for head in heads_of_nonsense()]!r}:
         pass
 print("done")
 """
-    done = subprocess.run(
-        [*interpreter(), "-c", program],
-        env={"MICROPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = micropython.run(program)
     assert done.stdout.split() == ["done"], done.stdout + done.stderr
 
 

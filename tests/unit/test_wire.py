@@ -2,17 +2,14 @@
 
 import random
 import struct
-import subprocess
 import zlib
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firmware_bridge import messages as m
-from firmware_bridge.simulation import interpreter
 from firmware_bridge.wire import (
     MAX_ENCODED,
     MAX_PAYLOAD,
@@ -23,8 +20,7 @@ from firmware_bridge.wire import (
     decode,
     encode,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.unit import micropython
 
 fields = st.tuples(
     st.integers(0, 15),
@@ -149,13 +145,6 @@ for byte in {stream!r}:
 print(got == vectors, decoder.bad)
 print(schema_hash([describe(1, 0, ("a", "V", 0.5, 0.25, 2.0))]))
 """
-    done = subprocess.run(
-        [*interpreter(), "-c", program],
-        env={"MICROPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = micropython.run(program)
     expected = m.schema_hash([m.describe(1, 0, ("a", "V", 0.5, 0.25, 2.0))])
     assert done.stdout.split() == ["True", "True", "2", str(expected)], done.stderr
