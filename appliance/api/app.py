@@ -15,7 +15,7 @@ from starlette.routing import Route as StarletteRoute
 
 from appliance.api.boarding import caller_of
 from appliance.api.box import Box, pin
-from appliance.api.embeddings import EncoderRoom
+from appliance.api.encoding import EncoderRoom
 from appliance.api.faults import on_fault, on_http_exception
 from appliance.api.feed import Feed
 from appliance.api.guard import Guard

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal
 
@@ -11,22 +10,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from appliance.api.boarding import caller_of, pass_of
 from appliance.api.bodies import ignored_header, read_shape
-from appliance.api.box import Box, box_of
+from appliance.api.encoding import BATCH, EncoderRoom, encoded, too_long
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import EmbeddingRequest, Prompt, prompts_of
-from appliance.api.trace import ClientGone, Trace, trace_of
-from appliance.errors import BadRequest, NotFound, Overloaded, Unavailable
+from appliance.api.trace import trace_of
+from appliance.errors import BadRequest
 from appliance.forecast import encoder
-from appliance.forecast.encoder import Encoder, EncoderError, TextTooLongError, Vector
-from appliance.ledger.books import unavailable
-from appliance.ledger.errors import LedgerError
-
-BATCH = 16
-"""Texts between two looks at whether the client is still there, and other requests' turns."""
-WAITING = 64
-"""Embedding requests at a time; beyond it 429."""
+from appliance.forecast.encoder import TextTooLongError, Vector
 
 
 class EmbeddingUsage(msgspec.Struct):
@@ -47,78 +38,20 @@ class Embeddings(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
-class EncoderRoom:
-    """The one thread in which the encoder works."""
-
-    def __init__(self, of: Encoder) -> None:
-        self._encoder = of
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="encoder")
-        self._inside = 0
-
-    async def embed(self, texts: Sequence[str | list[int]], request: Request) -> list[Vector]:
-        """All vectors; other requests take turns between batches. Counts tokens in the trace."""
-        if self._inside >= WAITING:
-            raise Overloaded(f"{WAITING} embedding requests are waiting already", retry_after=1)
-        self._inside += 1
-        try:
-            return await self._batches(texts, request, trace_of(request))
-        finally:
-            self._inside -= 1
-
-    async def _batches(
-        self, texts: Sequence[str | list[int]], request: Request, trace: Trace
-    ) -> list[Vector]:
-        loop = asyncio.get_running_loop()
-        vectors: list[Vector] = []
-        for start in range(0, len(texts), BATCH):
-            batch = texts[start : start + BATCH]
-            try:
-                done = await loop.run_in_executor(self._threads, self._encoder.embed, batch)
-            except TextTooLongError as error:
-                raise _too_long(start + error.index, error.size) from None
-            vectors += done.vectors
-            trace.prompt_tokens += done.tokens
-            if await request.is_disconnected():
-                raise ClientGone
-        return vectors
-
-    def close(self) -> None:
-        """Lets the thread end after its batch."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _too_long(index: int, size: str) -> BadRequest:
-    return BadRequest(
-        f"input {index} has {size}, and the encoder reads {encoder.MAX_TOKENS} tokens: shorten it "
-        "or split it into parts",
-        param="input",
-        code="context_length_exceeded",
-        extra={"n_ctx": encoder.MAX_TOKENS},
-    )
-
-
 async def embeddings(request: Request) -> Response:
     """Unit vectors of 384 numbers."""
-    box, trace = box_of(request), trace_of(request)
+    trace = trace_of(request)
     shape, ignored = await read_shape(request, EmbeddingRequest)
-    _check_model(box, shape.model)
     trace.user = shape.user or ""
     texts = _texts(shape.input)
-    if not box.ledger.snapshot.ok:
-        raise unavailable(LedgerError(box.ledger.snapshot.problem))
-    room: EncoderRoom = request.app.state.encoder_room
-    quota = pass_of(trace)
-    quota.enter([0], None)
-    try:
-        vectors = await room.embed(texts, request)
-        quota.charge(trace.prompt_tokens)
-    except EncoderError as error:
-        raise Unavailable(str(error), code="encoder_unavailable", retry_after=60) from error
-    finally:
-        quota.cut(0)
-    await box.books.computed(
-        caller_of(trace, trace.route), model=encoder.NAME, tokens=trace.prompt_tokens
-    )
+
+    async def embed(room: EncoderRoom) -> list[Vector]:
+        try:
+            return await room.embed(texts, request)
+        except TextTooLongError as error:
+            raise too_long(f"input {error.index}", error.size, "input") from None
+
+    vectors = await encoded(request, shape.model, embed)
     as_text, tokens = shape.encoding_format == "base64", trace.prompt_tokens
     told = partial(_told, vectors, as_text, tokens, ignored_header(ignored))
     # Hundreds of thousands of numbers take long to write: others' streams go on meanwhile.
@@ -134,17 +67,6 @@ def _told(
         usage=EmbeddingUsage(tokens, tokens),
     )
     return json_response(answer, headers)
-
-
-def _check_model(box: Box, name: str | None) -> None:
-    if name is None or name == "default" or name in encoder.ALIASES:
-        return
-    if name not in box.config.model.aliases:
-        raise NotFound(
-            f"no model {name[:100]!r} for embeddings here: use 'default' or {encoder.NAME!r}",
-            param="model",
-            code="model_not_found",
-        )
 
 
 def _texts(given: Prompt) -> list[str | list[int]]:

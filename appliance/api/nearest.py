@@ -18,6 +18,7 @@ _ELSEWHERE = {
     "/api/embed": "/v1/embeddings",
     "/api/embeddings": "/v1/embeddings",
     "/embedding": "/v1/embeddings",
+    "/v2/rerank": "/v1/rerank",
     "/healthz": "/health",
     "/livez": "/health",
     "/ready": "/readyz",

@@ -135,7 +135,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         found.append(_query("by", "key, tenant, scenario, model, day: several with commas."))
         found.append(_query("from", "First day (UTC), such as 2026-01-31. None: of the month."))
         found.append(_query("to", "Last day (UTC). None: today."))
-    if route.generates and route.path != "/v1/embeddings":
+    if route.generates and route.path not in ("/v1/embeddings", "/v1/rerank"):
         whole = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
         about = "The most milliseconds that the request may take; deadline_s goes before it."
         found.append(

@@ -44,12 +44,14 @@ from appliance.api.control_shapes import PriorityRequest
 from appliance.api.embeddings import embeddings
 from appliance.api.modelling_shapes import ModelRequest
 from appliance.api.native import completion
+from appliance.api.reranking import rerank
 from appliance.api.shapes import Shape
 from appliance.api.text_shapes import (
     CompletionRequest,
     DetokenizeRequest,
     EmbeddingRequest,
     NativeRequest,
+    RerankRequest,
     RestartRequest,
     ScalesRequest,
     TokenizeRequest,
@@ -94,6 +96,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/v1/embeddings", embeddings, "infer", "Embed texts", "OpenAI",
         body=EmbeddingRequest, generates=True,
+    ),
+    Route(
+        "POST", "/v1/rerank", rerank, "infer", "Order documents by a query", "Retrieval",
+        body=RerankRequest, aliases=("/rerank", "/reranking", "/v1/reranking"), generates=True,
     ),
     Route(
         "POST", "/v1/forecast", forecasting.forecast, "infer", "What a request would cost",

@@ -119,6 +119,54 @@ class EmbeddingRequest(Shape):
     user: Annotated[str, Field(max_length=512)] | None = None
 
 
+class Document(Shape):
+    text: str
+
+
+class RerankRequest(Shape):
+    """POST /v1/rerank: as Jina and Cohere have it (`documents`), or text-embeddings-inference
+    (`texts`)."""
+
+    HINTS = frozenset({"max_chunks_per_doc", "priority", "truncate"})
+
+    model: Name | None = Field(None, description="`default` or the encoder's name.")
+    query: Annotated[str, Field(min_length=1)]
+    documents: (
+        Annotated[list[str | Document], Field(min_length=1, max_length=INPUTS, fail_fast=True)]
+        | None
+    ) = None
+    texts: Annotated[list[str], Field(min_length=1, max_length=INPUTS, fail_fast=True)] | None = (
+        Field(None, description="Instead of `documents`: the answer is then a list alone.")
+    )
+    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
+        None, description="Only so many, the best first."
+    )
+    return_documents: bool | None = None
+    return_text: bool | None = Field(None, description="The same, where `texts` were given.")
+    max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
+        None, description="What is behind them is not looked at. None: all of it is."
+    )
+    raw_scores: bool | None = Field(None, description="Scores are cosines either way.")
+    max_chunks_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    priority: Annotated[int, Field(ge=0, le=999)] | None = None
+    truncate: bool | None = None
+    user: Annotated[str, Field(max_length=512)] | None = None
+
+    @model_validator(mode="after")
+    def _one_list(self) -> Self:
+        if (self.documents is None) == (self.texts is None):
+            raise ValueError("documents: give `documents`, or `texts`, and not both")
+        return self
+
+    @property
+    def entries(self) -> tuple[str, list[str]]:
+        """The field that was given, and its texts."""
+        if self.documents is None:
+            return "texts", self.texts or []
+        texts = [given if isinstance(given, str) else given.text for given in self.documents]
+        return "documents", texts
+
+
 class RestartRequest(Shape):
     """POST /admin/engine/restart. The body may be left out."""
 

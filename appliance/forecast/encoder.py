@@ -81,7 +81,7 @@ class Encoder:
 
     def embed(self, inputs: Sequence[str | Sequence[int]]) -> Embedded:
         """One vector per text, or per list of the encoder's own token ids. Raises EncoderError,
-        TextTooLongErrorError."""
+        TextTooLongError."""
         with self._lock:
             loaded = self._load()
             rows = [self._tokens(loaded, index, entry) for index, entry in enumerate(inputs)]
@@ -93,6 +93,10 @@ class Encoder:
         with self._lock:
             ids: list[int] = self._load().tokenizer.encode(text).ids
         return ids
+
+    def tokens_of(self, texts: Sequence[str]) -> list[list[int]]:
+        """The encoder's own ids of each text. Raises EncoderError."""
+        return [self.tokens(text) for text in texts]
 
     def _load(self) -> _Loaded:
         if self._loaded is None:

@@ -24,6 +24,7 @@ SMALL_BODIES: dict[str, dict[str, Any]] = {
     CHAT: chat(max_tokens=1),
     "/v1/completions": {"prompt": "x", "max_tokens": 1},
     "/v1/embeddings": {"input": "x"},
+    "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/completion": {"prompt": "x", "n_predict": 1},
     "/tokenize": {"content": "x"},
     "/detokenize": {"tokens": [5]},

@@ -211,6 +211,16 @@ def test_embeddings_are_a_row_too(counted: Counted, client: openai.OpenAI) -> No
     check_sums(counted.box, counted.ledger)
 
 
+def test_a_ranking_is_a_row_too(counted: Counted) -> None:
+    body = {"query": "Who keeps bees?", "documents": ["A baker.", "A beekeeper."]}
+    answer = counted.box.http.post("/v1/rerank", json=body, headers={"X-Request-Id": "ranked"})
+    assert [entry["index"] for entry in answer.json()["results"]] == [1, 0]
+    row = counted.row("ranked")
+    assert (row["outcome"], row["route"]) == ("stop", "/v1/rerank")
+    assert row["prompt_tokens"] == answer.json()["usage"]["prompt_tokens"]
+    check_sums(counted.box, counted.ledger)
+
+
 # Cancellations
 
 

@@ -27,6 +27,7 @@ USER = {"role": "user", "content": "hi"}
         ("/v1/chat/completion", "/v1/chat/completions"),
         ("/embeddings", "/v1/embeddings"),
         ("/v1/metrics", "/metrics"),
+        ("/v2/rerank", "/v1/rerank"),
         ("/v1/responses", "/v1/chat/completions"),
         ("/v1/messages", "/v1/chat/completions"),
         ("/api/chat", "/v1/chat/completions"),
