@@ -38,7 +38,8 @@ def test_the_document_describes_every_route_and_names_no_host(box: RunningBox) -
     assert set(document["paths"]) >= {
         "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank",
         "/v1/models", "/v1/models/{id}", "/completion", "/tokenize", "/detokenize",
-        "/apply-template", "/props", "/slots", "/metrics", "/health", "/readyz", "/admin/status", "/admin/requests",
+        "/apply-template", "/props", "/slots",
+        "/metrics", "/health", "/readyz", "/admin/status", "/admin/requests",
     }  # fmt: skip
     for path, verbs in document["paths"].items():
         for verb, about in verbs.items():
