@@ -33,7 +33,7 @@ from firmware_bridge.events import (
     Unusable,
 )
 from firmware_bridge.messages import UNREAD
-from firmware_bridge.port import Port
+from firmware_bridge.port import Port, why
 from firmware_bridge.protocol import Counters, Session, State
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Link:
             try:
                 self._converse()
             except FAULTS as fault:
-                self._lose(str(fault) or type(fault).__name__)
+                self._lose(why(fault))
             except Exception:
                 log.exception("the board's link failed")
                 self._lose("internal error, see the log")

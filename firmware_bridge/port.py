@@ -5,6 +5,7 @@ connections could not come back to a board whose cable was out for a moment, and
 its power for that.
 """
 
+import errno
 import os
 import select
 import time
@@ -12,7 +13,22 @@ from contextlib import suppress
 
 import serial
 
+_REASONS = {
+    errno.ENOENT: "there is no such device",
+    errno.EACCES: "this user may not open it: it belongs to a group such as dialout",
+    errno.EAGAIN: "another program has it open",
+    errno.EBUSY: "another program has it open",
+}
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+def why(fault: Exception) -> str:
+    """In words, why the device cannot be used. pyserial says some things by number alone."""
+    number = getattr(fault, "errno", None)
+    if number is not None:
+        return _REASONS.get(number) or os.strerror(number)
+    text = str(fault) or type(fault).__name__
+    return "it is no serial port" if text.startswith("Could not configure port") else text
 
 
 class Port(serial.Serial):  # type: ignore[misc]

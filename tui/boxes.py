@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from appliance.frames import Alarm
-from tui.dialogs import Dialog, asked, choosing, help_of, prompt, shown
-from tui.frame import alarm_text
+from tui import figures, moments
+from tui.dialogs import Dialog, asked, choosing, help_of, prompt, room_in, shown
+from tui.frame import alarm_text, shortened
 from tui.screen import Ask, Choose, Effect, Hint, Screen, Show
 from tui.view import View
 
@@ -214,13 +215,16 @@ class AlarmsBox(Box):
     at: int = 0
 
     def draw(self, view: View, screen: Screen) -> Dialog:
+        lost = (view.problem,) if view.problem and view.stale else ()
         if not self.alarms:
-            return Dialog(self.title, (self.none,), self.keys[-1:])
+            return Dialog(self.title, (self.none,), self.keys[-1:], below=lost)
+        room = room_in(view)
         lines = tuple(
-            f"[!{alarm.prio}] {'' if not alarm.seen else '(m) '}{alarm_text(view, alarm)}"
-            for alarm in self.alarms
+            shortened(f"[!{one.prio}] {'(m) ' if one.seen else ''}{alarm_text(view, one)}", room)
+            for one in self.alarms
         )
-        return Dialog(self.title, lines, self.keys, selected=self.at)
+        below = (_whole(self.alarms[self.at], view), *lost)
+        return Dialog(self.title, lines, self.keys, selected=self.at, below=below)
 
     def press(self, key: str) -> Outcome:
         if key in ("escape", "q", "0") or not self.alarms:
@@ -238,6 +242,17 @@ class AlarmsBox(Box):
             case "z":
                 return Outcome(None, run=lambda: self.snooze(alarm))
         return Outcome(replace(self, at=_moved(self.at, key, len(self.alarms))))
+
+
+def _whole(alarm: Alarm, view: View) -> str:
+    """The whole text, which says at its end what to do; then since when."""
+    words = view.words
+    now = view.live.at_ms if view.live is not None else alarm.since_ms
+    age = figures.duration(max(0, now - alarm.since_ms))
+    told = words("desk.since", moments.brief(alarm.since_ms, now), age)
+    if alarm.snooze_ms:
+        told += words("desk.snoozed_till", moments.brief(alarm.snooze_ms, now))
+    return f"{alarm_text(view, alarm)}\n{told}"
 
 
 def _moved(at: int, key: str, length: int) -> int:

@@ -31,7 +31,8 @@ from tui.screen import (
     Tell,
 )
 from tui.settings import Host, Settings
-from tui.view import LOST_S, View, link_of
+from tui.view import Link as LinkState
+from tui.view import View, link_of
 from tui.words import Words
 
 NOTE_S = 6.0
@@ -90,8 +91,7 @@ class Desk:
         """What screens draw from, now."""
         now, link, settings = self.now(), self.link, self.settings
         frozen = self._hold.shown(now)
-        age = None if link.received is None else max(0.0, now - link.received)
-        state = link_of(age)
+        age, state = self._heard(now)
         return View(
             width=self.size[0],
             height=self.size[1],
@@ -113,6 +113,12 @@ class Desk:
             url=link.url,
             keymap=settings.keymap,
         )
+
+    def _heard(self, now: float) -> tuple[float | None, LinkState]:
+        """How long ago the box was heard, and what that makes of the link."""
+        received, broken = self.link.received, self.link.problem is not None
+        age = None if received is None else max(0.0, now - received)
+        return age, link_of(age, broken=broken)
 
     def _problem(self) -> str:
         problem = self.link.problem
@@ -141,8 +147,8 @@ class Desk:
 
     def _remember(self, view: View) -> None:
         """What plots are drawn from goes on while the screen is held."""
-        now, received = self.now(), self.link.received
-        if received is not None and now - received <= LOST_S:
+        now = self.now()
+        if self._heard(now)[1] in ("ok", "late"):
             self.past.add(now, self.link.live)
             self._begin(view)
 

@@ -8,6 +8,10 @@ from tui.screen import Ask, Choose, Hint, Screen, Show
 from tui.view import View
 
 _NARROWEST, _WIDEST = 40, 76
+_AROUND = 4
+"""Cells of the border and the blank inside it, at both sides."""
+_LEAST = 3
+"""Rows that text under a list leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class Dialog:
     """Which of `lines` the cursor is on, in a list."""
     top: int = 0
     """How many rows of long text are scrolled away."""
+    below: tuple[str, ...] = ()
+    """Text under a list, about the row that the cursor is on."""
 
 
 def asked(ask: Ask, view: View, typed: str = "") -> Dialog:
@@ -112,7 +118,8 @@ def over(lines: list[Line], dialog: Dialog, width: int) -> list[Line]:
 
 def _wanted(dialog: Dialog) -> int:
     """As wide as its longest row, within bounds."""
-    parts = (line(part) if isinstance(part, str) else part for part in dialog.lines)
+    texts = (*dialog.lines, *dialog.below)
+    parts = (line(part) if isinstance(part, str) else part for part in texts)
     rows = [cells(row) for part in parts for row in text_of(part).split("\n")]
     longest = max(*rows, cells(dialog.title) + 4, cells(_keys_text(dialog)), 0)
     return max(_NARROWEST, min(_WIDEST, longest + 5))
@@ -124,19 +131,26 @@ def _keys_text(dialog: Dialog) -> str:
 
 def _box(dialog: Dialog, width: int, height: int) -> list[Line]:
     """The border is ASCII; text is wrapped and, where it is longer than the box, scrolled."""
-    inner = width - 4
+    inner = width - _AROUND
     rows = _rows(dialog, inner)
-    room = max(1, height - 3)
+    below = [line(row) for text in dialog.below for row in wrap(f"\n{text}", inner)]
+    below = below[: max(0, height - 3 - _LEAST)]
+    room = max(1, height - 3 - len(below))
     if len(rows) > room and dialog.selected is None:
         rows = [row for row in rows if text_of(row).strip()]
     if len(rows) > room:
         rows = _seen(rows, dialog, room)
     return [
         _border(dialog.title, width),
-        *(_framed(row, inner) for row in rows),
+        *(_framed(row, inner) for row in (*rows, *below)),
         _framed(line(Span(_keys_text(dialog), "bold")), inner),
         _border("", width),
     ]
+
+
+def room_in(view: View) -> int:
+    """Cells that a row of a list has at most."""
+    return min(_WIDEST, view.width - 2) - _AROUND - 1
 
 
 def _rows(dialog: Dialog, inner: int) -> list[Line]:

@@ -4,7 +4,9 @@ Row 1 says how old everything is before it says anything else. Rows 1, 23 and 24
 terminal is too small for a body.
 """
 
+import re
 from collections.abc import Sequence
+from typing import Literal
 
 from appliance.frames import Alarm
 from tui import figures
@@ -14,7 +16,13 @@ from tui.lines import Line, Role, Span, blank, fill, fit, line, safe, text_of, w
 from tui.screen import Hint, Screen
 from tui.view import View
 
+_ENDS = (". ", "? ", ", ", "; ", " (", "。", "，", "；", "（")
+"""Of what may be cut off whole."""
+_ARGS = 5
+"""What an alarm has of its own at most."""
 _ALARM: dict[int, Role] = {1: "alarm1", 2: "alarm2", 3: "alarm3"}
+_Name = Literal["here", "screen", "short", "bare"]
+"""How much of a screen's name row 1 has."""
 _NAMES_FROM = 110
 """Cells from which row 1 has the screens' whole names."""
 
@@ -43,14 +51,15 @@ def _size(view: View) -> tuple[int, int]:
 
 
 def header(view: View, screen: Screen, screens: Sequence[Screen]) -> Line:
-    """Row 1. What does not fit is left out: names, then the operator, then the other screens."""
+    """Row 1. What does not fit is left out: names, then the operator, then what other screens are
+    called, then that there are any."""
     first = (*age(view), *_where(view), Span("  "))
     who = _who(view)
-    here = line(_screen_name(view, screen, current=True, short=False))
-    short = _screen_list(view, screen, screens, short=True)
-    tries = [(short, who), (short, ""), (here, who), (here, "")]
+    here = line(_screen_name(view, screen, "here"))
+    short, bare = (_screen_list(view, screen, screens, kind) for kind in ("short", "bare"))
+    tries = [(short, who), (short, ""), (bare, who), (bare, ""), (here, who), (here, "")]
     if view.width >= _NAMES_FROM:
-        tries.insert(0, (_screen_list(view, screen, screens, short=False), who))
+        tries.insert(0, (_screen_list(view, screen, screens, "screen"), who))
     for names, name in tries:
         row = (*first, *names)
         left = view.width - width_of(row) - (cells(name) + 2 if name else 0)
@@ -100,27 +109,32 @@ def _who(view: View) -> str:
     return f"{name} {view.words('frame.read_only')}".strip() if view.read_only else name
 
 
-def _screen_list(view: View, here: Screen, screens: Sequence[Screen], *, short: bool) -> Line:
+def _screen_list(view: View, here: Screen, screens: Sequence[Screen], kind: _Name) -> Line:
     spans: list[Span] = []
     for screen in screens:
         current = screen.number == here.number
-        spans += [_screen_name(view, screen, current=current, short=short), Span(" ")]
+        spans += [_screen_name(view, screen, "here" if current else kind), Span(" ")]
     return tuple(spans[:-1])
 
 
-def _screen_name(view: View, screen: Screen, *, current: bool, short: bool) -> Span:
-    if current:
-        return Span(f"{screen.number}>{view.words(f'screen.{screen.name}')}", "bold")
-    kind = "short" if short else "screen"
-    return Span(f"{screen.number}{'' if short else ' '}{view.words(f'{kind}.{screen.name}')}")
+def _screen_name(view: View, screen: Screen, kind: _Name) -> Span:
+    number, words = screen.number, view.words
+    match kind:
+        case "here":
+            return Span(f"{number}>{words(f'screen.{screen.name}')}", "bold")
+        case "screen":
+            return Span(f"{number} {words(f'screen.{screen.name}')}")
+        case "short":
+            return Span(f"{number}{words(f'short.{screen.name}')}")
+    return Span(str(number))
 
 
 def alarm_row(view: View) -> Line:
     """Row 23: what an action came to, why the link is down, or the worst unseen alarm."""
     if view.note:
-        return fit(line(Span(view.note, "bold")), view.width)
+        return fit(line(Span(shortened(view.note, view.width), "bold")), view.width)
     if view.problem and view.link in ("lost", "connecting"):
-        return fit(line(Span(view.problem, "alarm2")), view.width)
+        return fit(line(Span(shortened(view.problem, view.width), "alarm2")), view.width)
     worst = view.live.worst if view.live is not None else None
     return blank(view.width) if worst is None or worst.seen else _alarm(view, worst)
 
@@ -130,17 +144,35 @@ def _alarm(view: View, worst: Alarm) -> Line:
     others = live.alarms_1 + live.alarms_2 + live.alarms_3 - 1 if live is not None else 0
     more = "  " + view.words("frame.more", others) if others > 0 else ""
     text = f"[!{worst.prio}] {alarm_text(view, worst)}"
-    row = line(Span(_clipped(text, view.width - cells(more)), _ALARM.get(worst.prio, "bold")), more)
+    text = shortened(text, view.width - cells(more))
+    row = line(Span(text, _ALARM.get(worst.prio, "bold")), more)
     return fit(row, view.width)
 
 
-def _clipped(text: str, width: int) -> str:
-    """Whole sentences where that is most of it, else whole words."""
-    kept = clip(text, width)
-    if kept == text:
+def shortened(text: str, width: int) -> str:
+    """In `width` cells: what it says first, and its last sentence, which tells the key or the
+    remedy; what was left out between them shows as two dots."""
+    if cells(text) <= width:
         return text
-    part = max(kept.rfind(sign) for sign in (". ", ", ", "，", "。"))
-    return kept[: part + 1 if part > len(kept) // 2 else kept.rfind(" ") + 1] or kept
+    remedy = _last_sentence(text)
+    room = width - cells(remedy) - 3
+    if remedy and room >= width // 3:
+        return f"{_parts(text, room)}.. {remedy}"
+    return f"{_parts(text, width - 2)}.."
+
+
+def _last_sentence(text: str) -> str:
+    """Empty where there is only one."""
+    ends = [found.end() for found in re.finditer(r"[.?] |[。？](?!$)", text)]
+    return text[ends[-1] :] if ends else ""
+
+
+def _parts(text: str, width: int) -> str:
+    """Whole parts of it where that is most of what fits; else whole words, if that is."""
+    kept = clip(text, width)
+    parts = (max(kept.rfind(sign) for sign in _ENDS), kept.rfind(" "))
+    part = next((at for at in parts if at > len(kept) // 2), len(kept))
+    return kept[:part].rstrip(" ,:;，：；")
 
 
 def alarm_text(view: View, alarm: Alarm) -> str:
@@ -157,6 +189,7 @@ def _by_code(view: View, alarm: Alarm, args: Sequence[str]) -> str:
     """Names of parts are translated too."""
     words, key = view.words, f"alarm.{alarm.code}"
     told = [words.or_else(f"part.{arg}", arg) for arg in args]
+    told += [figures.UNKNOWN] * _ARGS  # an older box tells less
     bare = not all(args) and words.has(f"{key}.bare")
     return words(f"{key}.bare" if bare else key, *told, screen=alarm.screen)
 
@@ -170,7 +203,9 @@ def key_row(view: View, screen: Screen, dialog: Dialog | None = None) -> Line:
         hints, last = list(dialog.keys), []
     else:
         own = [(view.keymap.shown(key), word) for key, word in _allowed(view, screen.hints(view))]
-        hints, last = own, [(view.keymap.shown("?"), view.words("key.help"))]
+        # Where text is typed, `?` is a sign of it.
+        key = "F1" if screen.typing else "?"
+        hints, last = own, [(view.keymap.shown(key), view.words("key.help"))]
     while hints and _key_cells([*hints, *last]) > view.width:
         hints.pop()
     return fit(_key_line([*hints, *last]), view.width)

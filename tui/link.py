@@ -88,9 +88,9 @@ class Link:
         while True:
             before = self.received
             try:
-                self.problem = await self._read() or Problem("link.ended", (self.url,))
+                self.problem = await self._read() or Problem("link.ended")
             except Exception as error:
-                self.problem = of_error(error, self.url)
+                self.problem = self._told(error)
             failures = 0 if self.received != before else failures + 1
             await self._offer()
             await self._pause(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
@@ -198,11 +198,11 @@ class Link:
                 timeout=httpx.Timeout(CONNECT_S, read=ANSWER_S),
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            return Answer(problem=of_error(error, self.url), done=False)
+            return Answer(problem=self._told(error), done=False)
         except httpx.TransportError as error:
-            return Answer(problem=of_error(error, self.url), done=None)
+            return Answer(problem=self._told(error), done=None)
         except Exception as error:
-            return Answer(problem=of_error(error, self.url), done=False)
+            return Answer(problem=self._told(error), done=False)
         problem = of_answer(answer.status_code, answer.content, self.url, _scope(path))
         if problem is not None:
             return Answer(problem=problem, done=False)
@@ -223,9 +223,12 @@ class Link:
                 async for part in _parts(answer, self.url, _scope(path)):
                     yield part
         except Exception as error:
-            yield Answer(problem=of_error(error, self.url), done=None)
+            yield Answer(problem=self._told(error), done=None)
 
     # -- how ---------------------------------------------------------------------------------------
+
+    def _told(self, error: Exception) -> Problem:
+        return of_error(error, self.url, heard=self.received is not None)
 
     def _http(self) -> httpx.AsyncClient:
         """One client for all; proxies of the environment are not asked, they would get the key."""

@@ -13,7 +13,7 @@ from tui.lines import Line, text_of
 from tui.place import Place
 
 WHEEL_ROWS = 3
-_SCREEN = re.compile(r"([1-9])[> ]?\w")
+_SCREEN = re.compile(r"([1-9])([> ]?\w|$)")
 """A screen as row 1 names it."""
 
 

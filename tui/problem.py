@@ -22,8 +22,11 @@ class Problem:
     args: tuple[str, ...] = ()
 
 
-def of_error(error: BaseException, url: str) -> Problem:
-    """What `error`, raised on the way to `url`, means."""
+def of_error(error: BaseException, url: str, *, heard: bool = False) -> Problem:
+    """What `error`, raised on the way to `url`, means. `heard`: the box has been heard there, so
+    that a connection which breaks off says nothing of what is at the other end."""
+    if heard and isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError):
+        return Problem("link.broke", (url,))
     for cause in _causes(error):
         if (found := _known(cause, url)) is not None:
             return found

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 HANDSHAKE_S = 5.0
+_END = "-----END CERTIFICATE-----"
 
 
 class CaFileUnusable(Exception):
@@ -110,8 +111,12 @@ class Trust:
 
 
 def _of_ca(file: str) -> ssl.SSLContext:
+    """Believes the CAs in the file; where a server's certificate stands first in it, that one."""
     try:
-        return ssl.create_default_context(cafile=file)
+        context = ssl.create_default_context(cafile=file)
+        first, end, _ = Path(file).read_text("ascii", "replace").partition(_END)
+        one = _of_one(first + end) if end else context
+        return context if one.cert_store_stats()["x509_ca"] else one
     except OSError as error:
         told = f"{file}: {error.strerror or error}"
     raise CaFileUnusable(told)

@@ -84,13 +84,20 @@ class View:
         other scripts in two cells, so there they are escaped."""
         return foreign(text, letters=not self.ascii and self.words.lang != "zh")
 
+    def reading(self, key: str) -> str:
+        """The word for what is being read; over a lost line nothing is."""
+        return self.words("frame.not_read" if self.link == "lost" else key)
+
     def band(self, name: str) -> tuple[float | None, float | None]:
         """From, to of a number of `live`, by its name without the unit."""
         return (None, None) if self.state is None else self.state.bands.get(name, (None, None))
 
 
-def link_of(age_s: float | None) -> Link:
-    """What a link is that last heard the box that long ago."""
+def link_of(age_s: float | None, *, broken: bool = False) -> Link:
+    """What a link is that last heard the box that long ago. `broken`: its connection has ended, so
+    that there is nothing to wait for."""
     if age_s is None:
         return "connecting"
-    return "ok" if age_s <= LATE_S else "late" if age_s <= LOST_S else "lost"
+    if broken or age_s > LOST_S:
+        return "lost"
+    return "ok" if age_s <= LATE_S else "late"

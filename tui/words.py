@@ -1,14 +1,29 @@
 """Every visible word, in English and Simplified Chinese. Each screen has its own catalogue in a
 module `words_<name>.py` with two dicts, EN and ZH, of the same keys. Units, ids and keys of the
-keyboard are not translated."""
+keyboard are not translated. `{rows:row/rows}` counts: `1 row`, `2 rows`."""
 
 import pkgutil
+import re
+import string
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
 import tui
+
+
+class _Counted(string.Formatter):
+    """Knows `{rows:row/rows}`: `1 row`, `2 rows`, `? rows`."""
+
+    def format_field(self, value: Any, spec: str) -> Any:
+        one, slash, many = spec.partition("/")
+        if not slash:
+            return super().format_field(value, spec)
+        return f"{value} {one if str(value) == '1' else many}"
+
+
+_COUNTS = re.compile(r"\{\w*:[^}]*/")
 
 Lang = Literal["en", "zh"]
 LANGS: tuple[Lang, ...] = ("en", "zh")
@@ -27,6 +42,8 @@ class Words:
         if not args and not named:
             return text
         try:
+            if _COUNTS.search(text):
+                return _Counted().vformat(text, args, named)
             return text.format(*args, **named)
         except (IndexError, KeyError, ValueError):
             return text

@@ -1,7 +1,7 @@
 """Words of screen 4, accounts."""
 
 EN = {
-    "accounts.summary": "{keys} keys, {tenants} tenants, month {month} {currency}{band}",
+    "accounts.summary": "{keys:key/keys}, {tenants:tenant/tenants}, month {month} {currency}{band}",
     "accounts.reading": "reading keys ...",
     "accounts.failed": "keys not read: {error}",
     "accounts.empty": "There is no key: only this machine may ask. N makes one.",
@@ -45,7 +45,7 @@ EN = {
     "accounts.limit.cost_per_month": "{} a month",
     "accounts.limit.concurrent": "{} at once",
     "accounts.limit.priority": "tier {}",
-    "accounts.tenant": "tenant {name}: {keys} valid keys",
+    "accounts.tenant": "tenant {name}: {keys:valid key/valid keys}",
     "accounts.days": "30 d, tok a day, highest {most}",
     "accounts.form.new": "New key",
     "accounts.form.limits": "Limits of {name}; empty is no limit",

@@ -36,8 +36,8 @@ EN = {
     "board.state_latched": "LATCHED: press its button",
     "board.simulated": " (simulated)",
     "board.dog": "watchdog {left} of {of} s left, fed by engine progress, power cycles {cycles}",
-    "board.link": "line     lost {lost} samples, {bad} bad frames, round trip p99 {rtt} ms, "
-    "clock {ppm} ppm",
+    "board.link": "line     lost {lost:sample/samples}, {bad:bad frame/bad frames}, "
+    "round trip p99 {rtt} ms, clock {ppm} ppm",
     "board.outputs": "outputs  {}",
     "board.output": "{name} {now} % (alone {safe} %)",
     "board.firmware": "firmware {}, last reset: {}",
@@ -75,7 +75,7 @@ EN = {
     "board.minutes": "{} min",
     "board.inhibit_for": "Inhibit the watchdog for",
     "board.inhibit_title": "Inhibit the watchdog",
-    "board.inhibit_what": "The board does not cut the power for {} minutes, whatever happens.",
+    "board.inhibit_what": "The board does not cut the power for {} min, whatever happens.",
     "board.inhibit_end": "It ends by itself. H ends it sooner.",
     "board.inhibit_done": "Inhibited for {} min",
     "board.watch_title": "Watch again",

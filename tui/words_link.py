@@ -1,11 +1,12 @@
 """Words of what can go wrong on the way to the box, each with its remedy."""
 
 EN = {
-    "link.refused": "Nothing listens at {}: does the daemon run there, is the port right (--url)?",
+    "link.refused": "Nothing listens at {}: is the daemon up, is --url right?",
     "link.timeout": "{} does not answer in time: is the machine up, does a firewall drop it?",
     "link.name": "No such name: {}. Give its address with --url.",
     "link.url": "{} is no address: --url http://HOST:PORT or https://HOST:PORT.",
-    "link.ended": "The box ended the connection: it restarts, or is stopped. {}",
+    "link.ended": "The box ended the connection: it restarts, or is stopped.",
+    "link.broke": "The connection to {} broke: is the daemon up?",
     "link.cut": "The answer was cut off: the connection broke.",
     "link.failed": "No connection to {}: {}",
     "link.key": "The key is not accepted: wrong, expired or revoked. Set $STEELYARD_ADMIN_KEY, "
@@ -33,7 +34,8 @@ ZH = {
     "link.timeout": "{} 未及时响应：机器是否开机，是否被防火墙拦截？",
     "link.name": "找不到主机名：{}。请用 --url 给出地址。",
     "link.url": "{} 不是有效地址：--url http://HOST:PORT 或 https://HOST:PORT。",
-    "link.ended": "设备关闭了连接：可能正在重启或已停止。{}",
+    "link.ended": "设备关闭了连接：可能正在重启或已停止。",
+    "link.broke": "与 {} 的连接中断：守护进程是否在运行？",
     "link.cut": "回答被截断：连接中断。",
     "link.failed": "无法连接 {}：{}",
     "link.key": "密钥未被接受：错误、过期或已撤销。请设置 $STEELYARD_ADMIN_KEY，"

@@ -50,7 +50,7 @@ EN = {
     "requests.reading": "reading ...",
     "requests.failed": "not read: {error}",
     "requests.one": "{id}  tenant {tenant}  scenario {scenario}",
-    "requests.one.flags": "{flags}  limit {limit}  tier {tier}",
+    "requests.one.flags": "{flags}limit {limit}  tier {tier}",
     "requests.stage.queue": "queue",
     "requests.stage.prefill": "prefill",
     "requests.stage.decode": "decode",
@@ -71,7 +71,8 @@ EN = {
         "prompt {prompt} tok, {cached} cached, {computed} computed; generated {gen}, {hidden} "
         "hidden"
     ),
-    "requests.detail.engine": "shared steps with up to {parallel}, preempted {preemptions} times",
+    "requests.detail.engine": "shared steps with up to {parallel}, "
+    "preempted {preemptions:time/times}",
     "requests.detail.drafts": "drafted {drafted}, {accepted} accepted",
     "requests.detail.cost": (
         "cost prefill {prefill} + decode {decode} + cached {cached} + idle {idle} = {total}"
@@ -171,7 +172,7 @@ ZH = {
     "requests.reading": "正在读取 ...",
     "requests.failed": "读取失败：{error}",
     "requests.one": "{id}  租户 {tenant}  场景 {scenario}",
-    "requests.one.flags": "{flags}  上限 {limit}  级别 {tier}",
+    "requests.one.flags": "{flags}上限 {limit}  级别 {tier}",
     "requests.stage.queue": "排队",
     "requests.stage.prefill": "预填充",
     "requests.stage.decode": "解码",

@@ -6,6 +6,7 @@ EN = {
     "status.bad_key": "What was given as a key is none: it has signs that no key has.",
     "status.silent": "{} answered, but sent no frame `live`: not a Steelyard, or an older one.",
     "status.lost": "LOST: {} Again in {} s.",
+    "status.looked": "(No --url was given: {}, so the usual address was asked.)",
 }
 
 ZH = {
@@ -14,4 +15,5 @@ ZH = {
     "status.bad_key": "给出的密钥无效：含有密钥不会有的字符。",
     "status.silent": "{} 有应答，但没有发来 live 帧：不是 Steelyard，或版本过旧。",
     "status.lost": "失联：{} {} s 后重试。",
+    "status.looked": "（未给出 --url：{}，因此询问了默认地址。）",
 }

@@ -39,6 +39,10 @@ class _Boarded:
     entries: list[Entry] = field(default_factory=list)
     outlooks: list[Outlook] = field(default_factory=list)
     signals: list[list[Signals | FirstLogits]] = field(default_factory=list)
+    cut: bool = False
+    """It came to nothing: no client is told of what the engine computes for it."""
+    ended_tok: int = 0
+    """Completion tokens of the rows that were made by then."""
 
 
 def pass_of(trace: Trace) -> Pass:
@@ -94,6 +98,8 @@ async def board(
         await until_durable(boarded.entries)
     except BaseException:
         quota.cut(len(boarded.entries))
+        boarded.cut = True
+        box.metrics.pulse.tokens_sent += boarded.ended_tok
         for ticket in boarded.tickets:
             ticket.cancel(by="box")
         raise
@@ -133,7 +139,7 @@ def _submit(
         prompt_text=text,
         part=part,
         parts=parts,
-        on_close=lambda row: _closed(box, trace, row, outlook),
+        on_close=lambda row: _closed(box, trace, row, outlook, boarded),
         forecast=outlook.row if outlook is not None else unforeseen,
         judged=verdicts.row if verdicts is not None else unjudged,
         lora=box.adapters.recorded(submit.lora),
@@ -184,9 +190,14 @@ def _kept(ticket: Ticket) -> list[Signals | FirstLogits]:
     return kept
 
 
-def _closed(box: Box, trace: Trace, row: RequestRow, outlook: Outlook | None) -> None:
+def _closed(
+    box: Box, trace: Trace, row: RequestRow, outlook: Outlook | None, boarded: _Boarded
+) -> None:
     """A final row was made: what else counts it."""
     pass_of(trace).closed(row)
+    boarded.ended_tok += row.completion_tokens
+    if boarded.cut:
+        box.metrics.pulse.tokens_sent += row.completion_tokens
     box.aboard.pop(row.id, None)
     if outlook is not None:
         box.forecasts.ended(outlook, row)

@@ -1,5 +1,6 @@
 """The frame `live`: every number at a glance. Pure."""
 
+from appliance.api.info import LOW_DISK_BYTES
 from appliance.api.sources import Sources
 from appliance.engine.reports import Stats
 from appliance.forecast.told import ForecasterSnapshot
@@ -110,6 +111,9 @@ def state_of(now: Sources) -> str:
     by_engine = {"starting": "STARTING", "stopping": "STOPPING", "ready": ""}
     if word := by_engine.get(now.engine.state, "DOWN"):
         return word
+    free = now.slow.disk_free
+    if not now.ledger.ok or (free is not None and free < LOW_DISK_BYTES):
+        return "DOWN"
     if now.draining:
         return "DRAINING"
     if now.engine.paused:

@@ -5,6 +5,7 @@ from datetime import date
 
 from appliance.accounts.keys import Key
 from appliance.api.box import Box
+from appliance.api.info import LOW_DISK_BYTES
 from appliance.api.live import named
 from appliance.api.sensing import board_of, sensors_of
 from appliance.api.sources import Sources
@@ -232,9 +233,19 @@ def _ledger(now: Sources) -> Step:
         return Step(step="ledger", state="todo", detail="off: nothing is counted")
     if not now.ledger.ok:
         return Step(step="ledger", state="todo", detail=now.ledger.problem)
-    free = now.slow.disk_free
-    room = f", {free / 1e9:.0f} GB free" if free is not None else ""
+    free, total = now.slow.disk_free, now.slow.disk_total
+    if free is not None and total and free < max(LOW_DISK_BYTES, DISK_LOW * total):
+        detail = f"{_size(free)} of {_size(total)} are free: make room"
+        return Step(step="ledger", state="todo", detail=detail)
+    room = f", {_size(free)} free" if free is not None else ""
     return Step(step="ledger", state="ok", detail=f"commit {now.ledger.commit_ms:.0f} ms{room}")
+
+
+def _size(size: int) -> str:
+    """`56 MB`, `5.1 GB`, `41 GB`."""
+    if size < 1e9:
+        return f"{size / 1e6:.0f} MB"
+    return f"{size / 1e9:.{int(size < 1e10)}f} GB".replace(".0 ", " ")
 
 
 def _network(config: Config) -> Step:

@@ -48,7 +48,7 @@ class _Standing:
     since: float
     since_ms: int
     last: float
-    """When it was last so; the first two are of when it began."""
+    """When it was last so, monotonic seconds; the first two are of when it began."""
     raised: bool = False
     seen: bool = False
 

@@ -43,6 +43,8 @@ class Facts:
     ledger_problem: str = ""
     chain_broken: bool = False
     bad_row: int | None = None
+    disk: str = ""
+    """The folder whose disk it is."""
     disk_free: int | None = None
     disk_total: int | None = None
     disk_least: int = 0
@@ -118,13 +120,16 @@ def _disk(facts: Facts) -> Iterator[Condition]:
     free, total = facts.disk_free, facts.disk_total
     if free is None or not total:
         return
+    where = f" in {facts.disk}" if facts.disk else ""
     if free < facts.disk_least:
-        text = f"DISK FULL: {free / 1e6:.0f} MB left, the box serves nothing. Free some space"
-        yield Condition("disk_full", 5, 1, text, (f"{free / 1e6:.0f}",))
+        left = f"{free / 1e6:.0f}"
+        text = f"DISK FULL: {left} MB left{where}, the box serves nothing. Free some space"
+        yield Condition("disk_full", 5, 1, text, (left, facts.disk))
     if free < DISK_LOW * total:
         share = f"{100 * free / total:.0f}"
-        text = f"DISK LOW: {share} % left, {free / 1e9:.1f} GB. Free some space"
-        yield Condition("disk_low", 5, 2, text, (share, f"{free / 1e9:.1f}"), ("disk_full",))
+        left = f"{free / 1e9:.1f}"
+        text = f"DISK LOW: {share} % left{where}, {left} GB. Free some space"
+        yield Condition("disk_low", 5, 2, text, (share, left, facts.disk), ("disk_full",))
 
 
 def _load(facts: Facts) -> Iterator[Condition]:
@@ -132,8 +137,10 @@ def _load(facts: Facts) -> Iterator[Condition]:
         return
     waiting, most = str(facts.waiting), str(facts.waiting_most)
     who = f", {facts.top_key} holds {facts.top_share_pct:.0f} %" if facts.top_key else ""
-    text = f"OVERLOAD: {waiting} of {most} waiting{who}. 2 shows them, T throttles"
-    args = (waiting, most, facts.top_key, f"{facts.top_share_pct:.0f}")
+    away = facts.queue_full_min
+    gone = f"{away} turned away in a minute, " if away else ""
+    text = f"OVERLOAD: {gone}{waiting} of {most} waiting{who}. 2 shows them, T throttles"
+    args = (waiting, most, facts.top_key, f"{facts.top_share_pct:.0f}", str(away))
     under = ("engine_down", "engine_stuck", "ledger_failing", "chain_broken", "disk_full")
     yield Condition("overload", 2, 2, text, args, under)
 

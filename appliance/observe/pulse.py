@@ -27,7 +27,8 @@ class Pulse:
     tokens_ledger: int = 0
     """Completion tokens of final rows."""
     tokens_sent: int = 0
-    """Completion tokens that clients were told of, or would have been had they stayed."""
+    """Completion tokens that clients were told of, or would have been had they stayed; and those of
+    requests that were refused while the engine was at work on them."""
 
     def refuse(self, code: str, now: float) -> None:
         """A request was not let in."""

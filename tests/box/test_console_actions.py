@@ -344,6 +344,6 @@ async def test_palette_finds_every_command_and_the_name_goes_into_the_ledger(
         await it.type("ctrl+p", *"restart", "enter")
         await it.type(*"for a try", "enter")
         await answered(it, "y")
-        await it.sees(" 1 restarts")
+        await it.sees(" 1 restart")
     rows = box.admin("GET", "/admin/actions?action=engine.restart").json()["actions"]
     assert [(row["operator"], row["detail"]["reason"]) for row in rows] == [("bob", "for a try")]

@@ -156,7 +156,7 @@ def test_first_hour_of_an_operator_in_a_terminal(terminal: Terminal, tmp_path: P
     terminal.sees("tui", "Why is the engine to be restarted?")
     terminal.type("tui", *"trial", "Enter")
     terminal.agrees("tui")
-    terminal.sees("tui", " 1 restarts")
+    terminal.sees("tui", " 1 restart")
     terminal.sees("tui", "the model is open")  # the log has the engine's own lines
     terminal.sees("tui", "SERVING")
     terminal.type("tui", "5", "v")

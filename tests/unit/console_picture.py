@@ -4,11 +4,13 @@ the pictures of the docs anew."""
 import asyncio
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from appliance.frames import Live, Rows, State
 from tests.unit.console_scene import ANSWERS, LIVE_SHOWN, ROWS_SHOWN, STATE_SHOWN
 from tui.app import Console
 from tui.link import Answer, Link
@@ -24,10 +26,17 @@ PICTURES = {"console.svg": (1, (80, 24)), "console-calibration.svg": (3, (140, 4
 class StillLink(Link):
     """A box that has told one thing, and stands still."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        live: Live = LIVE_SHOWN,
+        rows: Rows = ROWS_SHOWN,
+        state: State = STATE_SHOWN,
+        answers: Mapping[str, Any] = ANSWERS,
+    ) -> None:
         super().__init__("http://box7:8421", "k", Trust("http://box7:8421"), now=lambda: 1000.0)
-        self.live, self.rows, self.state = LIVE_SHOWN, ROWS_SHOWN, STATE_SHOWN
+        self.live, self.rows, self.state = live, rows, state
         self.received = 1000.0 - 0.1
+        self._answers = answers
         self.answered: set[str] = set()
 
     async def follow(self) -> None:
@@ -35,7 +44,7 @@ class StillLink(Link):
 
     async def ask(self, path: str) -> Answer:
         self.answered.add(path)
-        return Answer(ANSWERS.get(path, {}))
+        return Answer(self._answers.get(path, {}))
 
     async def told(self, console: Console) -> None:
         """Until the screen that is shown has had all it asked for."""

@@ -1,6 +1,7 @@
 """Alarms: raised late enough not to flicker, folded under their cause, seen and snoozed by id."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -196,6 +197,33 @@ def test_a_full_disk_hides_what_it_stops() -> None:
     clock = Clock()
     full = Facts(disk_free=1, disk_total=100, disk_least=10, ledger_problem="full", waiting=200)
     assert clock.hold(conditions(full), 3) == ["disk_full"]
+
+
+def test_a_full_disk_is_named_by_what_is_on_it() -> None:
+    room = Facts(disk="/var/lib/steelyard", disk_free=56_000_000, disk_total=60_000_000)
+    low, full = replace(room, disk_free=4_000_000), replace(room, disk_least=64 << 20)
+    assert [(one.text, one.args) for one in (*conditions(low), *conditions(full))] == [
+        (
+            "DISK LOW: 7 % left in /var/lib/steelyard, 0.0 GB. Free some space",
+            ("7", "0.0", "/var/lib/steelyard"),
+        ),
+        (
+            "DISK FULL: 56 MB left in /var/lib/steelyard, the box serves nothing. Free some space",
+            ("56", "/var/lib/steelyard"),
+        ),
+    ]
+
+
+def test_overload_tells_of_those_who_were_turned_away() -> None:
+    (many,) = conditions(Facts(waiting=129, top_key="crm-bot", top_share_pct=90.0))
+    assert many.text == (
+        "OVERLOAD: 129 of 256 waiting, crm-bot holds 90 %. 2 shows them, T throttles"
+    )
+    (away,) = conditions(Facts(waiting=0, queue_full_min=3))
+    assert away.text == (
+        "OVERLOAD: 3 turned away in a minute, 0 of 256 waiting. 2 shows them, T throttles"
+    )
+    assert away.args == ("0", "256", "", "0", "3")
 
 
 def test_every_text_says_what_to_do_and_fits_a_screen_with_its_arguments_beside() -> None:

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from appliance.accounts.limits import Limits
 from appliance.accounts.tally import Holder
 from appliance.api.box import Box
+from appliance.api.info import LOW_DISK_BYTES
+from appliance.api.sources import Slow
 from appliance.api.watch import PAST, PAST_S, Watch
 from appliance.engine.commands import Submit
 from appliance.engine.reports import SlotState, Stats
@@ -254,6 +256,38 @@ def test_the_setup_list_says_what_is_left_to_do(box: Box) -> None:
     box.keys.create("root", ["admin"])
     steps = {step.step: step.state for step in state_of(box).setup}
     assert (steps["app_key"], steps["admin_key"]) == ("ok", "ok")
+
+
+def shelved(free: int, total: int) -> Slow:
+    return Slow(ready=free >= LOW_DISK_BYTES, disk_free=free, disk_total=total)
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "state", "word", "detail"),
+    [
+        (41_000_000_000, 200_000_000_000, "ok", "SERVING", "41 GB free"),
+        (5_100_000_000, 41_000_000_000, "ok", "SERVING", "5.1 GB free"),
+        (9_000_000_000, 200_000_000_000, "todo", "SERVING", "9 GB of 200 GB are free: make room"),
+        (56_000_000, 60_000_000, "todo", "DOWN", "56 MB of 60 MB are free: make room"),
+    ],
+)
+def test_a_disk_that_fills_is_left_to_do_and_a_full_one_serves_nothing(
+    box: Box, free: int, total: int, state: str, word: str, detail: str
+) -> None:
+    watch = Watch(box)
+    watch.look(NOW, WALL)
+    watch._slow = shelved(free, total)
+    step = next(step for step in watch.state(NOW, WALL).setup if step.step == "ledger")
+    assert step.state == state
+    assert step.detail.endswith(detail)
+    assert watch.live(NOW, WALL).state == word
+
+
+def test_a_ledger_that_cannot_be_written_is_down(box: Box) -> None:
+    ledger_of(box).snapshot = LedgerSnapshot(ok=False, problem="the disk is full")
+    assert live_of(box).state == "DOWN"
+    box.admission.drain(True)
+    assert live_of(box).state == "DOWN"
 
 
 def test_settings_are_told_and_secrets_are_not(box: Box) -> None:

@@ -70,8 +70,24 @@ def test_missing_device_is_a_state_and_commands_are_refused(tmp_path: Path) -> N
     with started(str(tmp_path / "none")) as link:
         until(lambda: link.telemetry.at)
         assert link.telemetry.state == "down"
-        assert "none" in str(link.telemetry.problem)
+        assert link.telemetry.problem == "there is no such device"
         assert isinstance(link.send(Ping()), Refusal)
+
+
+def test_why_a_device_cannot_be_used_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"no port")
+    found = {}
+    for name in ("file", "."):
+        with started(str(tmp_path / name)) as link:
+            until(lambda link=link: link.telemetry.at)
+            found[name] = link.telemetry.problem
+    assert found == {"file": "it is no serial port", ".": "Is a directory"}
+    with Simulation() as board, started(board.path) as first:
+        until(lambda: ready(first))
+        with started(board.path) as second:
+            until(lambda: second.telemetry.at)
+            assert second.telemetry.problem == "another program has it open"
+        assert ready(first)
 
 
 def test_board_that_is_unplugged_and_plugged_in_again_is_found(tmp_path: Path) -> None:

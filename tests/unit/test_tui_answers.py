@@ -125,7 +125,7 @@ async def test_keys_are_read_made_limited_rotated_and_revoked(console: Console) 
     screen = Accounts()
     await console.poll(screen)
     text = printed(screen, view())
-    assert "1 keys, 1 tenants, month" in text
+    assert "1 key, 1 tenant, month" in text
     assert "?" not in text
     console.press(screen, "N", *"wiki")
     shown = await console.perform(screen, console.press(screen, "enter"))

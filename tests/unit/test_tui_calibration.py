@@ -271,7 +271,7 @@ def test_why_a_calibration_failed_can_be_read_where_it_was_started() -> None:
 def test_what_a_calibration_came_to_is_told_until_another_one_runs() -> None:
     result = {"done": "v0008 is in use", "why": "its error is 12 % lower"}
     last = {"state": "done", "ended_ms": 1_764_300_000_000, "result": result, "pid": 7}
-    line = "JOB  calibrated 11-28 03:20: v0008 is in use. its error is 12 % lower"
+    line = "JOB  calibrated 11-28 03:20: v0008 is in use; its error is 12 % lower"
     assert line in after(**last)
     assert line not in after(calibrated(JOB), **last)
     assert "JOB  calibration stopped 11-28 03:20\n" in after(

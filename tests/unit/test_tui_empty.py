@@ -162,8 +162,8 @@ def test_sensors_without_a_board_are_listed_with_where_they_come_from() -> None:
     assert shown.state is not None
     text = printed(Board(), changed(shown, state=replace(shown.state, sensors=sensors)))
     assert "No board is connected" not in text
-    assert ">coretemp Package i       61 C <80       (====o=).. ok       hwmon" in text
-    assert " package-0 power             ? -                    unknown  RAPL" in text
+    assert ">coretemp Package id 0       61 C <80       (====o=).. ok       hwmon" in text
+    assert " package-0 power                ? -                    unknown  RAPL" in text
     assert "44" not in text
 
 

@@ -150,7 +150,7 @@ def test_restart_asks_for_a_reason_then_asks_whether() -> None:
     assert ask.effect == Call(
         "POST", "/admin/engine/restart", {"reason": "换驱动 7R"}, "The engine starts anew.", False
     )
-    assert "6 running requests end with an error; 3 waiting ones go on after it." in ask.lines
+    assert "What runs ends with an error: 6. What waits goes on after it: 3." in ask.lines
     assert not screen.typing
 
 

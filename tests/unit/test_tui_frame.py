@@ -10,7 +10,7 @@ from tests.unit.console_draws import views
 from tests.unit.console_views import view
 from tui.cells import drawn, letter
 from tui.dialogs import Dialog, asked, choosing, help_of, prompt, shown
-from tui.frame import alarm_text, header, key_row, whole
+from tui.frame import alarm_text, header, key_row, shortened, whole
 from tui.lines import Line, fill, line, text_of, width_of
 from tui.screen import Ask, Call, Choose, Hint, Screen, Show
 from tui.view import View, link_of
@@ -121,10 +121,35 @@ def test_the_worst_alarm_stands_in_row_23_with_the_number_of_others() -> None:
     assert row[0].role == "alarm2"
 
 
-def test_a_cut_alarm_ends_with_a_whole_part() -> None:
+def test_a_cut_alarm_keeps_what_it_is_and_what_to_do() -> None:
     assert texts(view("overload"))[-2].rstrip() == (
-        "[!2] OVERLOAD: 41 of 48 waiting, crm-bot holds 90 %. 2 shows them,  +2, key 0"
+        "[!2] OVERLOAD: 41 of 48 waiting.. 2 shows them, T throttles  +2, key 0"
     )
+    assert texts(view("overload", width=60))[-2].rstrip() == (
+        "[!2] OVERLOAD: 41 of.. 2 shows them, T throttles  +2, key 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "wanted"),
+    [
+        ("Down: it died; next in 4 s. R restarts", 38, "Down: it died; next in 4 s. R restarts"),
+        ("Down: it died; next in 4 s. R restarts", 37, "Down: it died.. R restarts"),
+        ("One sentence of many words only.", 20, "One sentence of.."),
+        ("A, b. A remedy that is longer than there is room.", 20, "A, b. A remedy.."),
+        ("Is it on? Are you? See --url.", 28, "Is it on.. See --url."),
+        (
+            "节拍超时：1.8 % 迟到。空出一个核心。按 3 查看。",
+            40,
+            "节拍超时：1.8 % 迟到.. 按 3 查看。",
+        ),
+        ("word" * 9, 10, "wordword.."),
+        ("Wrote /home/alice/exports/a.json.", 20, "Wrote /home/alice/.."),
+        ("It was ended by SIGKILL (most likely so). R", 35, "It was ended by SIGKILL.. R"),
+    ],
+)
+def test_what_is_cut_shows_that_it_was(text: str, width: int, wanted: str) -> None:
+    assert shortened(text, width) == wanted
 
 
 def test_alarms_are_told_in_chinese_by_their_code() -> None:
@@ -132,7 +157,7 @@ def test_alarms_are_told_in_chinese_by_their_code() -> None:
     assert zh.live is not None
     assert zh.live.worst is not None
     assert alarm_text(zh, zh.live.worst) == (
-        "过载：41 / 48 个请求在排队，crm-bot 占 90 %。按 2 查看，T 限速。"
+        "过载：41 / 48 个请求在排队，每分钟拒绝 ? 个，crm-bot 占 90 %。按 2 查看，T 限速。"
     )
 
 
@@ -151,6 +176,13 @@ def test_capitals_are_offered_only_where_they_act() -> None:
     assert texts(view())[-1].rstrip() == "T throttle  D drain  s sort  ? help"
     for state in ({"link": "lost"}, {"link": "frozen"}, {"read_only": True}):
         assert texts(view(**state))[-1].rstrip() == "s sort  ? help"
+
+
+def test_help_is_offered_under_a_key_that_opens_it() -> None:
+    class Typed(Plain):
+        typing = True
+
+    assert text_of(key_row(view(), Typed(8, "chat"))).rstrip().endswith("F1 help")
 
 
 def test_help_is_the_last_key_to_go() -> None:

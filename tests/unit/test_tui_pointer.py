@@ -4,6 +4,7 @@ from pathlib import Path
 
 from textual.events import CursorPosition
 
+from tests.unit.console_box import make_live
 from tests.unit.console_shop import Shop, open_shop
 from tui.pace import ASK_S, SLOW_TICK_S, TICK_S, Pace
 from tui.pointer import key_at, screen_at
@@ -24,6 +25,20 @@ async def test_a_screen_is_opened_by_its_name_in_row_1(tmp_path: Path) -> None:
         assert "2>Requests" in it.text[0]
         await click(it, "age", row=0)
         assert "2>Requests" in it.text[0]
+
+
+async def test_a_screen_is_opened_by_its_number_where_names_have_no_room(tmp_path: Path) -> None:
+    async with open_shop(tmp_path, every_screen()) as it:
+        it.link.live = make_live(state="DEGRADED", degraded="gpu,board,forecast")
+        it.app._paint()
+        assert it.text[0].split() == [
+            *("age", "0.0s", "box7", "DEGRADED", "gpu,board,forecast"),
+            *("1>Overview", *"23456789", "alice"),
+        ]
+        await click(it, " 4 ", row=0)
+        assert "4>Accounts" not in it.text[0]
+        await click(it, "4 5", row=0)
+        assert "4>Accounts" in it.text[0]
 
 
 async def test_a_hint_is_pressed_by_its_key_or_its_word(tmp_path: Path) -> None:

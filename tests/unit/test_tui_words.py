@@ -1,5 +1,6 @@
 """The two catalogues say the same things."""
 
+import re
 import string
 
 import pytest
@@ -58,3 +59,27 @@ def test_a_word_nobody_wrote_shows_its_key() -> None:
 )
 def test_the_locale_says_which_language(environ: dict[str, str], lang: str) -> None:
     assert language(environ) == lang
+
+
+def test_one_of_a_thing_is_told_as_one() -> None:
+    words = Words("en")
+    told = {"month": "0.00", "currency": "USD", "band": ""}
+    assert words("accounts.summary", keys=1, tenants=1, **told) == "1 key, 1 tenant, month 0.00 USD"
+    assert words("accounts.summary", keys=2, tenants=0, **told).startswith("2 keys, 0 tenants,")
+    assert words("overview.restarts", "1") == "1 restart in 5 min"
+    assert words("overview.restarts", "?") == "? restarts in 5 min"
+    assert words("audit.rows", rows=1, seals=1, head="9f", age="2 s").startswith("1 row, 1 seal,")
+    assert words("engine.restarts") == words._texts["engine.restarts"]
+
+
+THINGS = "answers channels evictions faults frames keys minutes ones prompts requests restarts \
+rows samples seals seqs tenants times"
+
+
+def test_no_text_tells_of_one_thing_as_of_many() -> None:
+    words = Words("en")
+    for key, text in catalogue("en").items():
+        names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
+        told = words(key, *["1"] * 9, **dict.fromkeys(names, "1"))
+        for thing in THINGS.split():
+            assert not re.search(rf"\b1 (\w+ )?{thing}\b(?!/s)", told), (key, told)

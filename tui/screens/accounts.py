@@ -131,7 +131,7 @@ class Accounts(Screen):
         if error:
             return words("accounts.failed", error=view.foreign(error))
         if self._known is None:
-            return words("accounts.reading")
+            return view.reading("accounts.reading")
         return words("accounts.nomatch" if self.keys.filter else "accounts.empty")
 
     def _detail(self, view: View) -> list[Line]:

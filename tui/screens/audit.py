@@ -111,7 +111,7 @@ class Audit(Screen):
         if error:
             return words("audit.failed", error=view.foreign(error))
         if error is None:
-            return words("audit.reading")
+            return view.reading("audit.reading")
         return words(f"audit.none.{'actions' if table is self.actions else 'conflicts'}")
 
     def _beside(self, view: View) -> list[Line]:

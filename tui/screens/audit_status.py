@@ -76,8 +76,9 @@ def _verify(found: Verification | None, problem: str, view: View) -> Line:
     words = view.words
     if found is None:
         error = view.foreign(problem)
-        key = "audit.verify.failed" if problem else "audit.verify.reading"
-        return line(words(key, error=error))
+        if not problem:
+            return line(view.reading("audit.verify.reading"))
+        return line(words("audit.verify.failed", error=error))
     if found.state == "running":
         return line(bar(share_of(found), BAR), f" {_running(found, view)}")
     if found.state == "failed":

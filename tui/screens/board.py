@@ -122,7 +122,8 @@ def _empty(view: View, live: Live) -> list[Line]:
 
 def _said(view: View) -> str:
     steps = view.state.setup if view.state is not None else ()
-    return next((step.detail for step in steps if step.step == "board"), "")
+    said = next((step.detail for step in steps if step.step == "board"), "")
+    return "" if said == "none" else said  # the sentence above says that already
 
 
 def _readings(view: View, live: Live) -> list[Line]:

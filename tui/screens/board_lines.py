@@ -7,14 +7,16 @@ from tui.lines import Line, line, wrap
 from tui.view import View
 
 EVENTS = 5
-_BAR = 16
+_LABEL, _BAR = 9, 16
 
 
 def told(view: View, board: Board, events: int = EVENTS) -> list[Line]:
     """Only what is known, and of events the newest."""
-    rows = [_state(view, board), _watchdog(view, board), _link(view, board)]
+    rows = [_watchdog(view, board), _link(view, board)]
     rows += [_outputs(view, board), _firmware(view, board)]
-    lines = [line(row) for row in rows if row]
+    first, *more = wrap(_state(view, board), view.width - _LABEL)
+    lines = [line(first), *(line(" " * _LABEL, row) for row in more)]
+    lines += [line(row) for row in rows if row]
     lines += [line(row) for row in wrap(_update(view, board), view.width) if row]
     return [*lines, *_events(view, board, events)]
 

@@ -13,7 +13,7 @@ from tui.view import View
 
 AROUND = 3
 """Rows beside those of sensors: a blank one, the head, what is said of the one at the cursor."""
-_NARROW, _WIDE, _ROOMY = 11, 32, 120
+_NARROW, _WIDE, _ROOMY = 8, 32, 120
 """Cells of the residuals, and of a screen from which they are wide."""
 
 
@@ -95,7 +95,7 @@ def _columns(width: int) -> tuple[Column[Sensor], ...]:
     one."""
     size = _WIDE if width >= _ROOMY else _NARROW
     return (
-        Column("board.sensor", 18, lambda sensor, view: view.foreign(sensor.name), most=34),
+        Column("board.sensor", 21, lambda sensor, view: view.foreign(sensor.name), most=34),
         Column("board.reading", 10, _reading, right=True),
         Column("board.band", 9, lambda sensor, _: figures.bounds(sensor.lo, sensor.hi)),
         Column("board.place", 10, lambda sensor, _: _place(sensor)),

@@ -182,7 +182,7 @@ def _state(view: View, live: Live) -> list[Line]:
         names = ("empty_off",) if live.forecast_state == "off" else ("empty", "fcfs", "leads")
         texts = (words(f"calibration.{name}") for name in names)
         told = [line(f" {row}") for text in texts for row in wrap(text, view.width - 2)]
-        return told if live.forecast_state != "global" else [*told, *_covers(view, live)]
+        return told if live.coverage_pct is None else [*told, *_covers(view, live)]
     state = words.or_else(
         f"calibration.state_{live.forecast_state}", view.foreign(live.forecast_state)
     )

@@ -94,10 +94,13 @@ def columns_of(view: View, wide: bool) -> Sequence[Column[Channel]]:
 
 
 def channels(view: View, control: Control, room: int, *, wide: bool) -> list[Line]:
-    """Head, and as many channels as there is room for; nothing while there are none."""
+    """Head, and as many channels as there is room for; nothing while there are none. Where a head
+    would stand alone, only how many there are."""
     rows = control.channels
-    if not rows or room < 2:
+    if not rows or room < 1:
         return []
+    if room < min(3, len(rows) + 1):
+        return [line(f" {view.words('calibration.channels', len(rows))}")]
     grid: Grid[Channel] = Grid(columns_of(view, wide), view.width - 3)
     shown = rows if len(rows) <= room - 1 else rows[: max(0, room - 2)]
     lines = [grid.head(view), *(_indented(grid.row(row, view)) for row in shown)]

@@ -53,7 +53,7 @@ def _ended(view: View, last: Last) -> list[Line]:
     said = (
         last.problem
         if last.state == "failed"
-        else ". ".join(filter(None, (result.done, result.why)))
+        else "; ".join(filter(None, (result.done, result.why)))
     )
     told = words(f"calibration.last.{last.state}", moments.shown(last.ended_ms, moments.MINUTE))
     told = f"{told}: {view.foreign(said)}" if said else told

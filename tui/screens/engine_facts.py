@@ -10,6 +10,8 @@ _LABEL = 9
 _ROWS = 3
 _STUCK_MS = 10_000
 """Without a step for so long, a restart needs no further reason."""
+_GONE = ("backoff", "failed")
+"""States in which there is no process."""
 _RESTARTING = ("engine_stuck", "engine_down")
 """Alarms that are a reason by themselves."""
 
@@ -112,6 +114,8 @@ def _onnx(view: View, now: Forecaster | None, width: int) -> list[Line]:
 
 def _process(view: View, live: Live | None, process: Process) -> str:
     words = view.words
+    if live is not None and live.engine_state in _GONE:
+        return f"{words('engine.gone')}, {words('engine.restarts', process.restarts)}"
     age = live.step_age_ms if live is not None else None
     parts = [
         words("engine.up", figures.duration(process.up_s * 1e3)),

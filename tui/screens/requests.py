@@ -144,7 +144,7 @@ class Requests(Screen):
         if past and self.past.error:
             return words("requests.failed", error=view.foreign(self.past.error))
         if past and (self.past.asked is not None or not self.past.read):
-            return words("requests.reading")
+            return view.reading("requests.reading")
         if not past and view.rows is None:
             return words("requests.unknown")
         key = "requests.nomatch" if self._table.filter else "requests.empty"

@@ -14,7 +14,6 @@ from tui.view import View
 
 def brief(row: RequestRow, view: View) -> list[Line]:
     """The three lines below the table."""
-    flags = view.foreign(" ".join(row.flags))
     words = view.words
     first = "  ".join(
         (
@@ -26,13 +25,18 @@ def brief(row: RequestRow, view: View) -> list[Line]:
             ),
             words(
                 "requests.one.flags",
-                flags=flags or NONE,
+                flags=_flags(row, view),
                 limit=row.limit_tok,
                 tier=view.foreign(row.tier),
             ),
         )
     )
     return [line(Span(first, "bold")), live_stages(row, view), line(f" {_forecast(row, view)}")]
+
+
+def _flags(row: RequestRow, view: View) -> str:
+    """In front of what follows; nothing where there are none."""
+    return "".join(f"{view.foreign(flag)} " for flag in row.flags) + " " * bool(row.flags)
 
 
 def live(row: RequestRow, view: View) -> list[Line]:
@@ -49,7 +53,7 @@ def live(row: RequestRow, view: View) -> list[Line]:
         ),
         words(
             "requests.one.flags",
-            flags=foreign(" ".join(row.flags)) or NONE,
+            flags=_flags(row, view),
             limit=row.limit_tok,
             tier=foreign(row.tier),
         ),

@@ -198,8 +198,9 @@ def _proof(row: Ended, view: View) -> list[str]:
 
 def _answers(answers: Sequence[Sequence[Token]] | None, view: View) -> list[Line]:
     if not answers:
-        key = "requests.reading" if answers is None else "requests.detail.notokens"
-        return [line(), line(view.words(key))]
+        if answers is None:
+            return [line(), line(view.reading("requests.reading"))]
+        return [line(), line(view.words("requests.detail.notokens"))]
     lines: list[Line] = []
     for at, tokens in enumerate(answers):
         lines += [line(), *_head(at, tokens, len(answers), view)]

@@ -158,7 +158,7 @@ class One:
         """Many tokens are set once, not with every frame."""
         state = (
             *(self.row, id(self._tokens), id(self._logprobs)),
-            *(self.gone, self.error, view.words.lang, view.width),
+            *(self.gone, self.error, view.words.lang, view.width, view.link == "lost"),
         )
         if self._drawn[0] != state:
             self._drawn = (state, self._set(view))

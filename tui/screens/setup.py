@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from appliance.frames import Step
 from tui import figures
+from tui.cells import cells
 from tui.lines import Line, columns, fill, line, paint, wrap
 from tui.screen import Effect, Go, Hint, Screen, Show, Table, Tell
 from tui.view import View
@@ -66,12 +67,15 @@ class Setup(Screen):
         return self.steps.draw(view.width, rows, lambda step: _row(step, places[step.step], view))
 
     def _below(self, view: View) -> list[Line]:
-        """What the step under the cursor is for, and what Enter does."""
+        """What the step under the cursor is for, or the whole of what the box says where its row
+        has no room for that; and what Enter does."""
         step = self.steps.current
         if step is None:
             return []
         words = view.words
-        why = words.or_else(f"setup.{step.step}_why", view.foreign(step.detail))
+        why = detail = view.foreign(step.detail)
+        if cells(detail) <= _room(view):
+            why = words.or_else(f"setup.{step.step}_why", detail)
         does = _does(step, view)
         return [line(row) for text in (why, does) for row in wrap(text, view.width - 1)][:_BELOW]
 
@@ -108,9 +112,14 @@ def _row(step: Step, place: int, view: View) -> Line:
     """Its place, state, name, and what the box says of it."""
     state = view.words.or_else(f"setup.state_{step.state}", view.foreign(step.state))
     detail = view.foreign(step.detail)
-    widths = (2, _STATE, _STEP, max(1, view.width - _STATE - _STEP - 7))
+    widths = (2, _STATE, _STEP, _room(view))
     row = columns((str(place), state, _name(step, view), detail), widths, "><<<")
     return paint(row, "bold") if step.state == "todo" else row
+
+
+def _room(view: View) -> int:
+    """Cells for what the box says."""
+    return max(1, view.width - _STATE - _STEP - 7)
 
 
 def _name(step: Step, view: View) -> str:
