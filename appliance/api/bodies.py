@@ -4,7 +4,6 @@ Everything that can be wrong with it is one 400 (413 for its size) that names th
 """
 
 import asyncio
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ import msgspec
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from appliance.alike import alike
 from appliance.api.box import Box, box_of
 from appliance.api.faults import TooSlow
 from appliance.api.shapes import Shape
@@ -278,8 +278,8 @@ def _reason(message: str) -> str:
 
 def _unknown_field(kind: type[Shape], fault: _Fault) -> BadRequest:
     known = kind.names() if len(fault.steps) == 1 else kind.inner_names()
-    near = difflib.get_close_matches(str(fault.steps[-1])[:NAME_CHARS], known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = alike(str(fault.steps[-1])[:NAME_CHARS], known)
+    hint = f"; did you mean {near!r}?" if near else ""
     return BadRequest(
         f'unknown field {fault.path!r}{hint} (with api.unknown_fields = "report" the box accepts '
         "such fields and lists them in X-Ignored-Params)",

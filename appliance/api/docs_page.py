@@ -58,6 +58,7 @@ const examples = {
   '/v1/completions': {prompt: 'Once upon a time', max_tokens: 32},
   '/completion': {prompt: 'Once upon a time', n_predict: 32},
   '/v1/embeddings': {input: 'hello'},
+  '/v1/responses': {input: 'Say hello.', max_output_tokens: 32},
   '/v1/rerank': {query: 'Who keeps bees?', documents: ['A beekeeper.', 'A baker.']},
   '/tokenize': {content: 'hello', with_pieces: true},
   '/detokenize': {tokens: [1]},

@@ -74,14 +74,21 @@ def _texts(given: Prompt) -> list[str | list[int]]:
     for index, text in enumerate(texts):
         if not text:
             raise BadRequest(f"input {index} is empty", param="input", code="invalid_value")
-        if isinstance(text, list) and max(text) >= encoder.VOCABULARY:
+        if isinstance(text, list) and not _encoders_own(text):
             raise BadRequest(
-                f"input {index} holds token {max(text)}; the encoder has its own vocabulary of "
-                f"{encoder.VOCABULARY} tokens: send text instead",
+                f"input {index} holds token ids of another model: the encoder has its own "
+                f"vocabulary, and its texts begin with {encoder.CLS} and end with {encoder.SEP}. "
+                "Send text instead (LangChain: check_embedding_ctx_length=False)",
                 param="input",
                 code="invalid_value",
             )
     return texts
+
+
+def _encoders_own(ids: Sequence[int]) -> bool:
+    """Clients that count with OpenAI's tokenizer send its ids by themselves; most of them are ids
+    here too, of quite other words."""
+    return (ids[0], ids[-1]) == (encoder.CLS, encoder.SEP) and max(ids) < encoder.VOCABULARY
 
 
 def _written(vector: Vector, as_text: bool) -> list[float] | str:

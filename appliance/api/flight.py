@@ -179,7 +179,7 @@ class Flight:
 
     async def next(self, timeout: float | None = None) -> tuple[int, Event] | None:
         """The next event and the choice it is about (0 for `Started` and `Prefill`); None when
-        nothing came in time. Raises what ended the request early."""
+        nothing came in `timeout` seconds. Raises what ended the request early."""
         index = 0
         if len(self.tickets) == 1:
             event = await self._hear(0, self._ask(0, timeout))

@@ -18,6 +18,8 @@ from appliance.api.completions import terms_of as text_terms
 from appliance.api.intake import Terms, check_bounds, resolve_model, submits_of
 from appliance.api.questions import questions_of
 from appliance.api.replies import json_response
+from appliance.api.responses import chat_of
+from appliance.api.responses_shapes import ResponsesRequest
 from appliance.api.text_shapes import CompletionRequest
 from appliance.api.trace import Trace, trace_of
 from appliance.errors import BadRequest, NotFound
@@ -63,7 +65,7 @@ class Prospect(msgspec.Struct, frozen=True):
 
 
 async def forecast(request: Request) -> Response:
-    """Takes the body of a chat or of a completion. Nothing is generated, nothing is charged."""
+    """Takes the body of a chat, a completion or a response. Nothing is generated or charged."""
     box, trace = box_of(request), trace_of(request)
     if not box.forecasts.enabled:
         raise NotFound(
@@ -86,8 +88,14 @@ async def forecast(request: Request) -> Response:
 def _shape(box: Box, raw: bytes) -> tuple[ChatRequest | CompletionRequest, tuple[str, ...]]:
     body = decode(raw, box.config.limits.json_depth)
     report = box.config.api.unknown_fields == "report"
-    if "prompt" in body and "messages" in body:
-        raise BadRequest("give messages or prompt, not both", param="prompt", code="invalid_value")
+    given = [field for field in ("messages", "prompt", "input") if field in body]
+    if len(given) > 1:
+        raise BadRequest(
+            f"give {' or '.join(given)}, not both", param=given[1], code="invalid_value"
+        )
+    if "input" in body:
+        asked, ignored = parse(ResponsesRequest, body, report=report)
+        return chat_of(asked), ignored
     if "prompt" in body:
         return parse(CompletionRequest, body, report=report)
     return parse(ChatRequest, body, report=report)

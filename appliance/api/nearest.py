@@ -1,8 +1,9 @@
 """The route that somebody meant who asked for one that is not there."""
 
-import difflib
 import re
 from collections.abc import Collection
+
+from appliance.alike import alike
 
 MOST_CHARS = 64
 """Of a path that is compared; a longer one is no slip of the pen."""
@@ -10,7 +11,6 @@ _ALIKE = 0.8
 _CHAT = "/v1/chat/completions"
 _ELSEWHERE = {
     "/": "/docs",
-    "/responses": _CHAT,
     "/messages": _CHAT,
     "/api/chat": _CHAT,
     "/api/generate": "/v1/completions",
@@ -36,4 +36,4 @@ def nearest(path: str, known: Collection[str]) -> str:
     for meant in (plain, f"/v1{bare}", bare, _ELSEWHERE.get(bare, "")):
         if meant in known:
             return meant
-    return next(iter(difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)), "")
+    return alike(plain, sorted(known), _ALIKE)

@@ -1,6 +1,6 @@
 """The OpenAPI description of the routes: true to what they take and refuse."""
 
-import re
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from appliance.api.answers import encode
+from appliance.api.parameters import parameters_of
 from appliance.api.routes import ROUTES, Route
 
 ABOUT = (
@@ -71,9 +72,9 @@ def _codes(route: Route) -> list[int]:
 
 def described(route: Route) -> dict[str, Any]:
     """Arguments for FastAPI's `add_api_route`."""
-    extra: dict[str, Any] = {"parameters": _parameters(route)}
+    extra: dict[str, Any] = {"parameters": parameters_of(route)}
     if route.body is not None:
-        schema = _taken(route.body, route.or_body)
+        schema = _taken((route.body, *route.or_bodies))
         extra["requestBody"] = {
             "required": route.body_required,
             "content": {"application/json": {"schema": schema}},
@@ -88,64 +89,10 @@ def described(route: Route) -> dict[str, Any]:
     }
 
 
-def _taken(body: type[BaseModel], or_body: type[BaseModel] | None) -> dict[str, Any]:
+def _taken(bodies: Sequence[type[BaseModel]]) -> dict[str, Any]:
     """What the body must look like."""
-    kinds = [{"$ref": _REF.format(model=kind.__name__)} for kind in (body, or_body) if kind]
+    kinds = [{"$ref": _REF.format(model=kind.__name__)} for kind in bodies]
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-
-
-def _parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name in re.findall(r"\{(\w+)", route.path):
-        text = {"type": "string", "minLength": 1}
-        found.append({"name": name, "in": "path", "required": True, "schema": text})
-    if route.path == "/admin/audit/conflicts":
-        found.append(_query("before", "Go on below this entry: `before` of the last answer."))
-    if route.path in ("/admin/history", "/admin/actions"):
-        found.append(_query("cursor", "Go on from here: `next` of the last answer."))
-        found.append(_query("limit", "Entries, 500 at most."))
-    if route.path == "/admin/history":
-        for name in ("key", "tenant", "scenario", "outcome"):
-            found.append(_query(name, f"Only of this {name}."))
-        found.append(_query("since", "Not before this day or time (UTC)."))
-        found.append(_query("until", "Before this day or time (UTC)."))
-    if route.path == "/admin/actions":
-        found.append(_query("action", "Only this one, such as `key.create`."))
-    if route.path == "/events":
-        found.append(_query("frames", "live, rows, state: several with commas. None: all."))
-        found.append(_query("once", "1: one frame of each kind, and the end."))
-    if route.path == "/admin/log":
-        found.append(_query("level", "The least: debug, info, warning, error, critical."))
-        found.append(_query("filter", "Part of a line."))
-        found.append(_query("after", "Go on after this line: `next` of the last answer."))
-        found.append(_query("limit", "Lines, 2000 at most."))
-    if route.path == "/slots":
-        found.append(_query("fail_on_no_slot", "1: answer 503 when no slot is idle."))
-    if route.path == "/v1/usage":
-        found.append(_query("days", "Also each of the last so many days, 1 to 366."))
-    if route.path == "/admin/keys/{id}" and route.method == "DELETE":
-        found.append(_query("force", "1: also the last valid admin key."))
-    if route.path in ("/admin/keys", "/admin/keys/{id}/rotate") and route.method == "POST":
-        about = "Sent again within ten minutes, it gets the same answer."
-        text = {"type": "string", "minLength": 1, "maxLength": 255}
-        found.append(
-            {"name": "Idempotency-Key", "in": "header", "schema": text, "description": about}
-        )
-    if route.path in ("/admin/cost", "/admin/usage"):
-        found.append(_query("by", "key, tenant, scenario, model, day: several with commas."))
-        found.append(_query("from", "First day (UTC), such as 2026-01-31. None: of the month."))
-        found.append(_query("to", "Last day (UTC). None: today."))
-    if route.generates and route.path not in ("/v1/embeddings", "/v1/rerank"):
-        whole = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
-        about = "The most milliseconds that the request may take; deadline_s goes before it."
-        found.append(
-            {"name": "X-Request-Timeout-Ms", "in": "header", "schema": whole, "description": about}
-        )
-    return found
-
-
-def _query(name: str, about: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": {"type": "string"}, "description": about}
 
 
 def _success(route: Route) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from appliance.errors import BadRequest
 
 def allow(request: Request, *names: str) -> None:
     """Raises BadRequest for any other parameter."""
+    taken = f"it takes {', '.join(names)}" if names else "it takes none"
     for name in request.query_params:
         if name not in names:
             raise BadRequest(
-                f"no parameter {name[:40]!r} here: it takes {', '.join(names)}",
+                f"no parameter {name[:40]!r} here: {taken}",
                 param=name[:40],
                 code="unknown_field",
             )

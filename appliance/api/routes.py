@@ -45,6 +45,8 @@ from appliance.api.embeddings import embeddings
 from appliance.api.modelling_shapes import ModelRequest
 from appliance.api.native import completion
 from appliance.api.reranking import rerank
+from appliance.api.responses import respond
+from appliance.api.responses_shapes import ResponsesRequest
 from appliance.api.shapes import Shape
 from appliance.api.text_shapes import (
     CompletionRequest,
@@ -71,7 +73,7 @@ class Route:
     summary: str
     tag: str
     body: type[Shape] | None = None
-    or_body: type[Shape] | None = None
+    or_bodies: tuple[type[Shape], ...] = ()
     """What it takes besides."""
     body_required: bool = True
     aliases: tuple[str, ...] = ()
@@ -94,6 +96,10 @@ ROUTES: tuple[Route, ...] = (
         body=CompletionRequest, generates=True,
     ),
     Route(
+        "POST", "/v1/responses", respond, "infer", "Answer a chat, in the newer form", "OpenAI",
+        body=ResponsesRequest, aliases=("/responses",), generates=True,
+    ),
+    Route(
         "POST", "/v1/embeddings", embeddings, "infer", "Embed texts", "OpenAI",
         body=EmbeddingRequest, generates=True,
     ),
@@ -103,7 +109,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "POST", "/v1/forecast", forecasting.forecast, "infer", "What a request would cost",
-        "Forecast", body=ChatRequest, or_body=CompletionRequest,
+        "Forecast", body=ChatRequest, or_bodies=(CompletionRequest, ResponsesRequest),
     ),
     Route("GET", "/v1/models", info.models, "read", "List models", "OpenAI", aliases=("/models",)),
     Route("GET", "/v1/models/{id:path}", info.model, "read", "Describe a model", "OpenAI"),

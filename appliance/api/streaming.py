@@ -76,7 +76,11 @@ class EventStream(Response):
                 yield data
         except ApiError as fault:
             self._flight.trace.outcome = str(fault.code or fault.type)
-            yield b"data: " + encode_fault(fault) + b"\n\n"
+            yield self._last(fault)
+
+    def _last(self, fault: ApiError) -> bytes:
+        """What tells of a fault: OpenAI's SDKs raise by it."""
+        return b"data: " + encode_fault(fault) + b"\n\n"
 
     async def _told(self) -> AsyncIterator[bytes]:
         comments = Comments(self._flight, self._ping_s)

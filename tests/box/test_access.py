@@ -25,6 +25,7 @@ SMALL_BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "x", "max_tokens": 1},
     "/v1/embeddings": {"input": "x"},
     "/v1/rerank": {"query": "x", "documents": ["y"]},
+    "/v1/responses": {"input": "x", "max_output_tokens": 1},
     "/completion": {"prompt": "x", "n_predict": 1},
     "/tokenize": {"content": "x"},
     "/detokenize": {"tokens": [5]},

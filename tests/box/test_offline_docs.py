@@ -36,7 +36,7 @@ def test_the_document_describes_every_route_and_names_no_host(box: RunningBox) -
     document = json.loads(text)
     assert document["info"]["title"] == "Steelyard"
     assert set(document["paths"]) >= {
-        "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank",
+        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
         "/v1/models", "/v1/models/{id}", "/completion", "/tokenize", "/detokenize",
         "/apply-template", "/props", "/slots",
         "/metrics", "/health", "/readyz", "/admin/status", "/admin/requests",

@@ -186,7 +186,7 @@ async def test_a_text_has_one_vector_whatever_its_company(tmp_path: Path) -> Non
     long = "a much longer sentence that would have made the others padded"
     beside = (await post(box, "/v1/embeddings", input=[long, "hello"])).json()["data"][1]
     assert alone["embedding"] == beside["embedding"]
-    ids = (await post(box, "/v1/embeddings", input=[7592])).json()["data"][0]
+    ids = (await post(box, "/v1/embeddings", input=[101, 7592, 102])).json()["data"][0]
     assert ids["embedding"] == alone["embedding"]
 
 
@@ -207,7 +207,20 @@ async def test_the_openai_client_reads_embeddings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["", ["a", ""], [30522], [[]], "word " * 300, "x" * 70_000, list(range(1000, 1300)), [], None],
+    [
+        "",
+        ["a", ""],
+        [101, 30522, 102],
+        [7592],  # without the encoder's marks: another tokenizer's, most likely
+        [101, 7592],
+        [[15339, 1917]],
+        [[]],
+        "word " * 300,
+        "x" * 70_000,
+        [101, *range(1000, 1300), 102],
+        [],
+        None,
+    ],
 )
 async def test_what_cannot_be_embedded_is_400(tmp_path: Path, given: Any) -> None:
     answer = await post(make_box(tmp_path), "/v1/embeddings", input=given)

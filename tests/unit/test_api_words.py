@@ -28,7 +28,7 @@ USER = {"role": "user", "content": "hi"}
         ("/embeddings", "/v1/embeddings"),
         ("/v1/metrics", "/metrics"),
         ("/v2/rerank", "/v1/rerank"),
-        ("/v1/responses", "/v1/chat/completions"),
+        ("/v1/response", "/v1/responses"),
         ("/v1/messages", "/v1/chat/completions"),
         ("/api/chat", "/v1/chat/completions"),
         ("/api/tags", "/v1/models"),
