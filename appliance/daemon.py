@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 from fastapi import FastAPI
 
-from appliance import __version__, buildinfo
+from appliance import __version__, buildinfo, durable
 from appliance.accounting import Accounting, Unrecorded
 from appliance.accounts.keys import FILE_NAME, KeyStore
 from appliance.accounts.usage import quotas_of
@@ -27,6 +27,7 @@ from appliance.admission import Admission
 from appliance.alone import CannotServe, only_daemon
 from appliance.api.app import create_app, put_in
 from appliance.api.box import Box
+from appliance.api.spans import Tell, telling
 from appliance.backup import BackupError, finish
 from appliance.banner import banner, base_url
 from appliance.board.duty import Duty
@@ -45,6 +46,7 @@ from appliance.observe import logs
 from appliance.observe.hostsensors import HostSensors, readers_of_machine
 from appliance.observe.metrics import Metrics
 from appliance.observe.readings import Reader
+from appliance.observe.tracing import spans_of
 from appliance.prepare.client import PrepareError
 from appliance.sdnotify import notify
 from appliance.seat import Seat
@@ -74,6 +76,7 @@ def serve(config: Config, *, simulate_board: bool = False) -> int:
         state_dir = config.server.state_dir
         with only_daemon(state_dir), simulated(simulate_board, state_dir) as device:
             finish(state_dir)
+            durable.sweep(state_dir)
             model = check(config)
             return uvloop.run(Daemon(config, model, device).run())
     except (
@@ -133,6 +136,7 @@ class Daemon:
             closed=self._switch.refusal,
         )
         self._announcing = Announcing(config, __version__)
+        self._spans = spans_of(config.traces, __version__)
         self._watchdog_feed = WatchdogFeed(config, lambda: self._seat.snapshot)
         self._signals = 0
         self._last_signal = -math.inf
@@ -169,6 +173,8 @@ class Daemon:
             await self._switch.close()
             self._sensors.stop()
             await asyncio.to_thread(self._board.stop)
+            if self._spans is not None:
+                await asyncio.to_thread(self._spans.stop)
             if self._watching is not None:
                 self._watching.cancel()
             await self._seat.service.stop()
@@ -238,6 +244,7 @@ class Daemon:
         )
         return Box(
             keys=self._keys,
+            tell=self._telling(metrics),
             admission=self._admission,
             metrics=metrics,
             ledger=self._ledger,
@@ -252,6 +259,12 @@ class Daemon:
             llama_commit=self._llama_commit,
             **_parts(service),
         )
+
+    def _telling(self, metrics: Metrics) -> Tell | None:
+        if self._spans is None:
+            return None
+        metrics.add(self._spans)
+        return telling(self._spans.put, names=self._config.traces.names)
 
     def _slow(self, on: bool) -> None:
         """On the board's thread."""

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from appliance.accounts.pace import Pace
 from appliance.errands import Errands
@@ -46,6 +47,16 @@ _UNOPENED = (
     "the forecaster could not be opened, so estimates are rough: the log says why; restart the box "
     "once that is mended"
 )
+
+
+class Lesson(NamedTuple):
+    """An answer that has ended, to be learned from."""
+
+    outlook: Outlook
+    length: int
+    """Tokens."""
+    censored: bool
+    """It was cut off: the model would have gone on."""
 
 
 class Forecasts:
@@ -90,9 +101,9 @@ class Forecasts:
         """How things stand without a forecaster: not opened yet, or never."""
         self._rough = Rough()
         self._live: set[Outlook] = set()
-        self._ended: list[tuple[Outlook, int, bool]] = []
+        self._ended: list[Lesson] = []
         """Since the last look."""
-        self._lessons: list[tuple[Outlook, int, bool]] = []
+        self._lessons: list[Lesson] = []
         self._watching: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
 
@@ -210,16 +221,19 @@ class Forecasts:
     def ended(self, outlook: Outlook, row: RequestRow) -> None:
         """A request has its final row: learn from it."""
         self._live.discard(outlook)
+        self._pace_of(row)
+        if row.exact and not row.recovered and outlook.teaches:
+            for choice in row.choices:
+                if choice.completion_tokens:
+                    self._learn(outlook, choice.completion_tokens, choice.stop_type)
+
+    def _pace_of(self, row: RequestRow | Past) -> None:
         self.pace.add(
             prefill_ns=row.prefill_ns,
             prefill_tokens=row.prefill_tokens,
             decode_ns=row.decode_ns,
             completion_tokens=row.completion_tokens,
         )
-        if row.exact and not row.recovered and outlook.teaches:
-            for choice in row.choices:
-                if choice.completion_tokens:
-                    self._learn(outlook, choice.completion_tokens, choice.stop_type)
 
     def _learn(self, outlook: Outlook, length: int, stop_type: str) -> None:
         censored = stop_type != "eos"
@@ -227,7 +241,7 @@ class Forecasts:
         if not censored or stop_type == "limit":
             self.on_end(outlook.forecast.at_first, length)
         if len(self._ended) < MOST_UNLEARNED:
-            self._ended.append((outlook, length, censored))
+            self._ended.append(Lesson(outlook, length, censored))
 
     def _teach(self) -> None:
         """What ended since the last look is sharpened and told all at once: what runs hot takes a
@@ -244,7 +258,7 @@ class Forecasts:
             lessons, self._lessons = self._lessons, []
             self._errands.put(_LEARN, partial(self._observe, lessons))
 
-    def _lengths(self, ended: Sequence[tuple[Outlook, int, bool]]) -> None:
+    def _lengths(self, ended: Sequence[Lesson]) -> None:
         for outlook, length, censored in ended:
             self.on_length(outlook.forecast, length, censored)
 
@@ -319,11 +333,11 @@ class Forecasts:
         if self._sharpened(outlook):
             self._expect(outlook, outlook.forecast)
 
-    def _late(self, ended: Sequence[tuple[Outlook, int, bool]]) -> None:
+    def _late(self, ended: Sequence[Lesson]) -> None:
         """They ended, most before a second forecast was made: corrections of those must not be
         learned from long answers alone."""
-        for outlook, _, _ in ended:
-            self._sharpened(outlook)
+        for one in ended:
+            self._sharpened(one.outlook)
         self._errands.tell(partial(self._lengths, ended))
 
     def _sharpened(self, outlook: Outlook) -> bool:
@@ -347,7 +361,7 @@ class Forecasts:
         if not future.done():
             future.set_result(found)
 
-    def _observe(self, lessons: list[tuple[Outlook, int, bool]]) -> None:
+    def _observe(self, lessons: list[Lesson]) -> None:
         for outlook, length, censored in lessons:
             if self._oracle is not None:
                 self._oracle.observe(outlook.forecast, length, censored)
@@ -376,11 +390,6 @@ class Forecasts:
 
     def _recall(self, row: Past) -> None:
         """The event loop's own memory of it."""
-        self.pace.add(
-            prefill_ns=row.prefill_ns,
-            prefill_tokens=row.prefill_tokens,
-            decode_ns=row.decode_ns,
-            completion_tokens=row.completion_tokens,
-        )
+        self._pace_of(row)
         for one in row.answers:
             self._rough.observe(one.length, one.censored)

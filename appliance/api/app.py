@@ -20,7 +20,9 @@ from appliance.api.faults import on_fault, on_http_exception
 from appliance.api.feed import Feed
 from appliance.api.guard import Guard
 from appliance.api.openapi import described, document
+from appliance.api.parameters import queries_of
 from appliance.api.passes import Pass
+from appliance.api.query import allow
 from appliance.api.replays import replayer
 from appliance.api.routes import DOCS, ROUTES, Handler, Route, need_of
 from appliance.api.trace import Tracing, trace_of
@@ -39,7 +41,7 @@ def create_app(box: Box) -> FastAPI:
         redirect_slashes=False,
         lifespan=_lifespan,
         middleware=[
-            Middleware(Tracing, metrics=box.metrics),
+            Middleware(Tracing, metrics=box.metrics, tell=box.tell),
             Middleware(Guard, config=box.config, keys=box.keys, need_of=need_of),
         ],
         exception_handlers={ApiError: on_fault, HTTPException: on_http_exception},
@@ -94,6 +96,8 @@ def _add(app: FastAPI, route: Route) -> None:
 
 
 def _endpoint(route: Route) -> Handler:
+    queries = queries_of(route)
+
     async def endpoint(request: Request) -> Response:
         trace, box = trace_of(request), pin(request)
         if trace.granted != route.need:
@@ -105,6 +109,8 @@ def _endpoint(route: Route) -> Handler:
                 trace.quota.knock()
             if route.need == "infer" and (refusal := box.switch.refusal()) is not None:
                 raise refusal
+            if queries is not None:
+                allow(request, *queries)
             return await route.handler(request)
         except ApiError as fault:
             if route.generates and not trace.admitted:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -24,6 +25,9 @@ from appliance.outlook import Outlook
 from appliance.prepare.client import Preparer
 from appliance.snapshot import SteeringSnapshot
 from appliance.tls import TlsState
+
+if TYPE_CHECKING:
+    from appliance.api.spans import Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class Box:
     """What goes over to another model."""
     adapters: Adapters = field(default_factory=Adapters)
     """The LoRA adapters beside the model."""
+    tell: "Tell | None" = None
+    """Who hears of each request's end, for a collector of traces."""
     aboard: dict[str, Aboard] = field(default_factory=dict)
     """The live requests by id."""
     pieces: Pieces = field(init=False)

@@ -5,6 +5,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import MutableHeaders
@@ -39,6 +40,8 @@ class Trace:
     span_id: str
     flags: str
     started: float
+    parent_id: str = ""
+    """The client's span; empty where it named none."""
     route: str = ""
     """The route's template; empty where none matched."""
     granted: str = ""
@@ -67,6 +70,11 @@ class Trace:
     ttft_ms: float = 0.0
 
     @property
+    def sampled(self) -> bool:
+        """Whether a collector is to hear of it: as the client's own tracing decided, else yes."""
+        return not self.parent_id or int(self.flags, 16) & 1 == 1
+
+    @property
     def traceparent(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
@@ -75,18 +83,19 @@ def begin(connection: HTTPConnection, now: float) -> Trace:
     """The client's ids where they are well-formed, else ours."""
     given = connection.headers.get("x-request-id", "")
     request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + secrets.token_hex(12)
-    trace_id, flags = _parent(connection.headers.get("traceparent", ""))
-    return Trace(request_id, trace_id, secrets.token_hex(8), flags, now)
+    trace_id, parent_id, flags = _parent(connection.headers.get("traceparent", ""))
+    return Trace(request_id, trace_id, secrets.token_hex(8), flags, now, parent_id)
 
 
-def _parent(header: str) -> tuple[str, str]:
+def _parent(header: str) -> tuple[str, str, str]:
+    """Trace, the client's span and flags, in hex."""
     found = _TRACEPARENT.fullmatch(header.strip())
     if found is None:
-        return secrets.token_hex(16), "00"
+        return secrets.token_hex(16), "", "00"
     version, trace_id, span_id, flags = found.groups()
     if version == "ff" or trace_id == _ZERO_TRACE or span_id == _ZERO_SPAN:
-        return secrets.token_hex(16), "00"
-    return trace_id, flags
+        return secrets.token_hex(16), "", "00"
+    return trace_id, span_id, flags
 
 
 def trace_of(connection: HTTPConnection) -> Trace:
@@ -99,9 +108,17 @@ def trace_of(connection: HTTPConnection) -> Trace:
 class Tracing:
     """Outermost: gives each request its ids, answers bugs with 500, writes the log line."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        tell: Callable[[Trace, str, str], None] | None = None,
+    ) -> None:
+        """`tell` hears of each request that has a line in the log: its trace, its method and what
+        it came to."""
         self._app = app
         self._metrics = metrics
+        self._tell = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -144,8 +161,11 @@ class Tracing:
         took = time.monotonic() - trace.started
         outcome = trace.outcome or _outcome(trace.status)
         self._metrics.request_done(trace.route or "unknown", outcome)
+        level = _level(scope["method"], trace)
+        if self._tell is not None and level > logging.DEBUG:
+            self._tell(trace, scope["method"], outcome)
         log.log(
-            _level(scope["method"], trace),
+            level,
             "request=%s method=%s route=%s status=%d outcome=%s key=%s user=%s ticket=%s "
             "prompt=%d cached=%d completion=%d queue_ms=%.1f ttft_ms=%.1f ms=%.1f",
             trace.request_id,

@@ -97,26 +97,44 @@ def take(
             )
             _require_room(final.parent, state_dir, manifest)
             _write(final, manifest, packing, passphrase, tell)
-            found = siblings(final.parent, platform.node()) if keep and target.is_dir() else []
-            older = [path for path in found[keep:] if path != final and not faults]
-            others = [path for path in older if of_another(path, packing.copy, passphrase)]
-    removed = [path for path in older if path not in others]
-    if others:
-        packing.warnings.append(
-            f"{len(others)} older backups in {final.parent} are of another box with the same host"
-            f" name ({platform.node()}) and were left there: give each box a name of its own"
-        )
-    for path in removed:
-        path.unlink(missing_ok=True)
+            too_many: tuple[Path, ...] = ()
+            if keep and target.is_dir() and not faults:
+                too_many = _too_many(final, keep, packing, passphrase)
     return Taken(
         path=final,
         bytes=final.stat().st_size,
         head_seq=facts.head_seq,
         head=facts.head,
         files=len(manifest.files),
-        removed=tuple(removed),
+        removed=_removed(too_many, packing.warnings),
         warnings=(*faults, *packing.warnings),
     )
+
+
+def _too_many(
+    final: Path, keep: int, packing: "_Packing", passphrase: bytes | None
+) -> tuple[Path, ...]:
+    """The backups beside `final` that are to go: this box's own but the newest `keep`."""
+    older = [path for path in siblings(final.parent, platform.node())[keep:] if path != final]
+    others = [path for path in older if of_another(path, packing.copy, passphrase)]
+    if others:
+        packing.warnings.append(
+            f"{len(others)} older backups in {final.parent} are of another box with the same host"
+            f" name ({platform.node()}) and were left there: give each box a name of its own"
+        )
+    return tuple(path for path in older if path not in others)
+
+
+def _removed(too_many: tuple[Path, ...], warnings: list[str]) -> tuple[Path, ...]:
+    """Those that are gone. That one stays is no reason to call the new backup a failure."""
+    gone: list[Path] = []
+    for path in too_many:
+        try:
+            path.unlink(missing_ok=True)
+            gone.append(path)
+        except OSError as error:
+            warnings.append(f"the older backup {path} could not be removed: {error.strerror}")
+    return tuple(gone)
 
 
 def _readable(path: Path) -> str:

@@ -3,17 +3,15 @@
 Later ones win. Every error found is reported, with where it stands, at once.
 """
 
-import difflib
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from appliance.config.address import is_loopback
-from appliance.config.control import faults
+from appliance.alike import alike
+from appliance.config.crosschecks import BOUNDED_BY, disagreements
 from appliance.config.sections import NAMED, Config
 from appliance.config.server import default_state_dir
 from appliance.config.setting import about
@@ -25,8 +23,6 @@ NOT_OURS = ("STEELYARD_SERVICE_", "STEELYARD_API_KEY")
 """Variables that others set under our prefix: Kubernetes for a service of our name, and clients."""
 FILE_BYTES = 1024 * 1024
 """A larger file is no configuration; it is not read."""
-MAX_SEQUENCES = 256
-"""What llama.cpp's context holds (LLAMA_MAX_SEQ)."""
 
 
 class ConfigError(Exception):
@@ -78,7 +74,7 @@ def load(
     named = frozenset(values)
     values.setdefault("server.state_dir", default_state_dir(env))
     config = replace(_follow(_assemble(values), values), named=named)
-    crossed = list(_cross_checks(config))
+    crossed = list(disagreements(config))
     if crossed:
         where = f"{file}: " if file is not None else ""
         raise ConfigError([where + text for text in crossed])
@@ -107,13 +103,8 @@ def variable(key: str) -> str:
     return PREFIX + key.replace(".", "_").upper()
 
 
-def _nearest(name: str, known: list[str], cutoff: float = 0.6) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return close[0] if close else ""
-
-
 def _hint(name: str, known: list[str]) -> str:
-    close = _nearest(name, known)
+    close = alike(name, known)
     return f"; did you mean `{close}`?" if close else f"; known are {', '.join(known)}"
 
 
@@ -163,7 +154,7 @@ def _hint_section(name: str, body: object) -> str:
 
 def _hint_key(section: str, key: str, keys: list[str]) -> str:
     """The nearest key of the section, else the same key of another section."""
-    close = _nearest(key, keys)
+    close = alike(key, keys)
     if close:
         return f"; did you mean `{section}.{close}`?"
     homes = [known for known in settings() if known.partition(".")[2] == key]
@@ -181,7 +172,7 @@ def _from_env(env: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
             key = known[name]
             given[key] = Given(parse_text(env[name], keys[key][0]), f"${name}", Path.cwd())
         elif _misspelt(name, list(known)):
-            nearest = _nearest(name, list(known), 0)
+            nearest = alike(name, list(known), 0)
             problems.append(f"${name}: sets nothing; did you mean ${nearest}?")
     return given
 
@@ -190,7 +181,7 @@ def _misspelt(name: str, known: list[str]) -> bool:
     if not name.startswith(PREFIX) or name.startswith(NOT_OURS):
         return False
     heads = tuple(variable(section) + "_" for section, _ in sections())
-    return name.startswith(heads) or bool(_nearest(name, known, 0.9))
+    return name.startswith(heads) or bool(alike(name, known, 0.9))
 
 
 def _read(given: Mapping[str, Given], problems: list[str]) -> dict[str, Any]:
@@ -222,58 +213,8 @@ def _assemble(values: Mapping[str, Any]) -> Config:
 def _follow(config: Config, given: Mapping[str, object]) -> Config:
     """Sizes that nobody set follow a smaller size that somebody did set."""
     engine = config.engine
-    for name, bound in (("batch", "context"), ("ubatch", "batch"), ("prefill_tokens", "batch")):
+    for name, bound in BOUNDED_BY:
         if f"engine.{name}" not in given:
             smaller = min(getattr(engine, name), getattr(engine, bound))
             engine = replace(engine, **{name: smaller})
     return replace(config, engine=engine)
-
-
-def _cross_checks(config: Config) -> Iterator[str]:
-    """What is wrong between fields that are each right."""
-    engine, limits = config.engine, config.limits
-    for name, bound in (("batch", "context"), ("ubatch", "batch"), ("prefill_tokens", "batch")):
-        value, most = getattr(engine, name), getattr(engine, bound)
-        if value > most:
-            yield f"engine.{name}: {value} is more than engine.{bound}, which is {most}"
-    sequences = engine.max_sequences + engine.cached_sequences
-    if sequences > MAX_SEQUENCES:
-        yield (
-            f"engine.cached_sequences: with engine.max_sequences it makes {sequences} sequences, "
-            f"and at most {MAX_SEQUENCES} are possible"
-        )
-    if engine.kv_type in ("q8_0", "q4_0") and engine.flash_attention == "off":
-        yield f'engine.kv_type: "{engine.kv_type}" needs engine.flash_attention "on" or "auto"'
-    if limits.prepare_s < max(limits.template_s, limits.grammar_compile_s):
-        yield (
-            "limits.prepare_s: it is shorter than limits.template_s or limits.grammar_compile_s, "
-            "which it includes"
-        )
-    if problem := faults(config.control.batch_share, engine.context):
-        yield f"control.batch_share: {problem}"
-    cost = config.cost
-    if not cost.currency:
-        yield "cost.currency: it is empty; name one such as `EUR`, or leave the line out for USD"
-    if 0 < cost.watts_busy < cost.watts_idle:
-        yield "cost.watts_busy: it is less than cost.watts_idle"
-    if not cost.weight_time + cost.weight_requests + cost.weight_context:
-        yield "cost.weight_time: with cost.weight_requests and cost.weight_context 0 it must not be"
-    tls = config.tls
-    if bool(tls.cert) != bool(tls.key):
-        given, missing = ("cert", "key") if tls.cert else ("key", "cert")
-        yield f"tls.{missing}: tls.{given} is set, so this must be too"
-    if tls.client_ca and tls.mode == "off":
-        yield 'tls.client_ca: it has no effect with tls.mode "off"'
-    if config.discovery.mdns and is_loopback(config.server.host):
-        yield (
-            f"discovery.mdns: nobody on the network could reach server.host {config.server.host}; "
-            "set it to 0.0.0.0 or to an address of this machine"
-        )
-    for pattern in config.ledger.redact:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            yield f"ledger.redact: {pattern!r} is no regular expression: {error}"
-    for alias, target in config.model.aliases.items():
-        if target != "default":
-            yield f'model.aliases: `{alias}` must be "default" (the model served), not {target!r}'

@@ -18,6 +18,7 @@ from appliance.config.model import ModelConfig
 from appliance.config.sensors import SensorsConfig
 from appliance.config.server import ServerConfig
 from appliance.config.tls import TlsConfig
+from appliance.config.traces import TracesConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Config:
     board: BoardConfig = field(default_factory=BoardConfig)
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    traces: TracesConfig = field(default_factory=TracesConfig)
     named: frozenset[str] = field(default=frozenset(), compare=False)
     """Keys (`engine.threads`) that someone set. What nobody set the box may choose better: see
     `steelyard tune`."""

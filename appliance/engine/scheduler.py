@@ -320,22 +320,22 @@ class Scheduler:
         self._gate.passed.clear()
         for sequence in self.waiting:
             if sequence.batch is not batch:
-                if batch:
+                if batch:  # one of A, which had its own call
                     continue
-                return None
+                return None  # nothing of A is behind the first of B
             apart = self.sets.apart(sequence)
             if sequence.request.exclusive and (self.running or apart):
                 if not batch and self.running and self.running[0].batch:
-                    self._preempt(self.running[-1])
+                    self._preempt(self.running[-1])  # one of A never waits for those of B
                     return self._start_next(batch)
-                self._gate.blocked = True
+                self._gate.blocked = True  # nothing starts before it, so that all that runs ends
                 return None
             source, length, promised = self.cache.reusable(sequence)
             if promised - length >= WORTH_WAITING and (batch or not (source and source.batch)):
-                continue
+                continue  # more of its prompt is being computed now; those behind may start
             if not self._gate.takes(sequence, source, length, self.running):
                 return None
-            if apart:
+            if apart:  # its adapters' turn is yet to come: what it needs is kept for it
                 self._gate.passed.append((sequence, source, length))
                 continue
             if self._gate.needs_more(sequence, source, length, self.running):

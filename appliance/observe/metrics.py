@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.registry import Collector
 
 from appliance.control.correction import ControlSnapshot
 from appliance.observe.controlmetrics import ControlMetrics
@@ -117,6 +118,10 @@ class Metrics:
         self._build["model"] = model
         if self._forecasts is not None:
             self._forecasts.follow(forecasts)
+
+    def add(self, collector: Collector) -> None:
+        """What a part tells that not every box has."""
+        self._registry.register(collector)
 
     def request_done(self, route: str, outcome: str) -> None:
         """Every request, whatever it was."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.box.answered import MODEL
 from tests.box.asking import Asked, ask
-from tests.box.ledgered import Ledgered, Row
+from tests.box.ledgered import Ledgered, Row, check_digests
 from tests.box.running import RunningBox
 from tests.box.wire import saying
 
@@ -17,6 +17,9 @@ ENGINE = {"max_sequences": 3, "prefill_tokens": 8, "restart_window_s": 1, "conte
 LIMITS = {"queue_requests": 2}
 LONG = 2600
 """Tokens that no request reaches before its test ends it."""
+NEIGHBOUR = 2500
+PROMPT = [1000 + number for number in range(2400)]
+"""Beside a neighbour it takes 300 steps: long enough to be seen."""
 NAMES = count()
 
 
@@ -54,6 +57,46 @@ def named() -> dict[str, Any]:
 
 def name_of(call: dict[str, Any]) -> str:
     return str(call["extra_headers"]["X-Request-Id"])
+
+
+def bring_to(counted: Counted, state: str, **fields: Any) -> tuple[Asked, str]:
+    """A request that is in that state, or that its deadline has ended before."""
+    prompt: Any = "Once upon a time"
+    if state == "queued":
+        counted.box.admin("POST", "/admin/hold")
+    if state == "prefill":
+        prompt = PROMPT
+        counted.ask(max_tokens=NEIGHBOUR)[0].wait_for_tokens()
+    asked, name = counted.ask(prompt, max_tokens=LONG, cache_prompt=False, **fields)
+    counted.box.wait_until(lambda: asked.over or is_in(counted, state), what=f"it is {state}")
+    return asked, name
+
+
+def is_in(counted: Counted, state: str) -> bool:
+    if state == "queued":
+        return len(counted.box.requests()) == 1
+    return any(
+        slot["is_processing"] and slot["state"] == state and slot["params"].get("n_predict") == LONG
+        for slot in counted.box.slots()
+    )
+
+
+def check_early_end(counted: Counted, row: Row, asked: Asked, state: str, by: str) -> None:
+    outcome, code, status = {
+        "client": ("cancelled", "client_gone", 0),
+        "operator": ("cancelled", "cancelled", 499),
+        "deadline": ("deadline", "deadline_exceeded", 408),
+    }[by]
+    assert (row["outcome"], row["code"]) == (outcome, code)
+    assert row["status"] == (200 if row["stream"] else status)
+    tokens = counted.ledger.tokens(row)[1]
+    assert tokens[: len(asked.token_ids)] == asked.token_ids
+    check_digests(counted.ledger, row)
+    if state == "queued":
+        assert (row["started_ns"], row["prefill_tokens"], row["completion_tokens"]) == (0, 0, 0)
+    elif by != "deadline":  # which may have found it in a later state
+        assert (row["completion_tokens"] > 0) == (state == "decode")
+        assert 0 < row["prefill_tokens"] <= row["prompt_tokens"]
 
 
 def one_of_many(

@@ -13,12 +13,14 @@ import pytest
 
 from appliance.ledger.verify.command import main as verify_command
 from tests.box.answered import IDS, extra
-from tests.box.asking import Asked, check_complete
+from tests.box.asking import check_complete
 from tests.box.counted import (
     ENGINE,
     LIMITS,
     LONG,
     Counted,
+    bring_to,
+    check_early_end,
     end_in_every_way,
     name_of,
     named,
@@ -36,10 +38,6 @@ from tests.box.ledgered import (
 )
 from tests.box.running import RunningBox
 from tests.box.wire import HELLO, saying
-
-NEIGHBOUR = 2500
-PROMPT = [1000 + number for number in range(2400)]
-"""Beside a neighbour it takes 300 steps: long enough to be seen."""
 
 
 @pytest.fixture(scope="module")
@@ -224,28 +222,6 @@ def test_a_ranking_is_a_row_too(counted: Counted) -> None:
 # Cancellations
 
 
-def bring_to(counted: Counted, state: str, **fields: Any) -> tuple[Asked, str]:
-    """A request that is in that state, or that its deadline has ended before."""
-    prompt: Any = "Once upon a time"
-    if state == "queued":
-        counted.box.admin("POST", "/admin/hold")
-    if state == "prefill":
-        prompt = PROMPT
-        counted.ask(max_tokens=NEIGHBOUR)[0].wait_for_tokens()
-    asked, name = counted.ask(prompt, max_tokens=LONG, cache_prompt=False, **fields)
-    counted.box.wait_until(lambda: asked.over or is_in(counted, state), what=f"it is {state}")
-    return asked, name
-
-
-def is_in(counted: Counted, state: str) -> bool:
-    if state == "queued":
-        return len(counted.box.requests()) == 1
-    return any(
-        slot["is_processing"] and slot["state"] == state and slot["params"].get("n_predict") == LONG
-        for slot in counted.box.slots()
-    )
-
-
 @pytest.mark.parametrize("state", ["queued", "prefill", "decode"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("by", ["client", "operator", "deadline"])
@@ -263,24 +239,6 @@ def test_a_request_ended_early_is_one_row_with_what_was_computed(
     check_early_end(counted, counted.row(name), asked, state, by)
     counted.leave()
     check_sums(counted.box, counted.ledger)
-
-
-def check_early_end(counted: Counted, row: Row, asked: Asked, state: str, by: str) -> None:
-    outcome, code, status = {
-        "client": ("cancelled", "client_gone", 0),
-        "operator": ("cancelled", "cancelled", 499),
-        "deadline": ("deadline", "deadline_exceeded", 408),
-    }[by]
-    assert (row["outcome"], row["code"]) == (outcome, code)
-    assert row["status"] == (200 if row["stream"] else status)
-    tokens = counted.ledger.tokens(row)[1]
-    assert tokens[: len(asked.token_ids)] == asked.token_ids
-    check_digests(counted.ledger, row)
-    if state == "queued":
-        assert (row["started_ns"], row["prefill_tokens"], row["completion_tokens"]) == (0, 0, 0)
-    elif by != "deadline":  # which may have found it in a later state
-        assert (row["completion_tokens"] > 0) == (state == "decode")
-        assert 0 < row["prefill_tokens"] <= row["prompt_tokens"]
 
 
 def test_an_operators_cancellation_is_in_the_ledger_with_his_name(counted: Counted) -> None:

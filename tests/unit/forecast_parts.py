@@ -57,6 +57,10 @@ def told(
     )
 
 
+def signals(generated: int, choice: int = 0, margin: float = -9.0) -> Signals:
+    return Signals("r", choice, generated, margin, 1.0, -0.5)
+
+
 class Teller:
     """A scripted `Oracle`. `fault` is raised by whatever it is asked next."""
 

@@ -276,6 +276,20 @@ def test_old_backups_go_and_other_files_stay(state: Path, tmp_path: Path) -> Non
     assert set(usb.iterdir()) == {taken.path, third, *others}
 
 
+def test_an_older_backup_that_cannot_be_removed_does_not_fail_the_new_one(
+    state: Path, tmp_path: Path
+) -> None:
+    usb = tmp_path / "usb"
+    stuck, gone = older(usb, 2001, 2002)
+    stuck.unlink()
+    stuck.mkdir()
+    taken = take(state, usb, keep=1)
+    assert taken.removed == (gone,)
+    (warning,) = taken.warnings
+    assert str(stuck) in warning
+    assert set(usb.iterdir()) == {taken.path, stuck}
+
+
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 def test_backups_of_another_box_with_the_same_name_stay(
     tmp_path: Path, passphrase: bytes | None

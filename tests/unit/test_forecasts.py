@@ -2,69 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from appliance import forecasts as module
-from appliance.accounts.pace import MEMORY_TOKENS, Pace
-from appliance.engine.reports import Delta, Finished, Signals
-from appliance.eta import starts_in
 from appliance.forecast.forecaster import NO_FORECASTER
 from appliance.forecasts import Forecasts
-from appliance.ledger.entry import request_row
 from appliance.ledger.lengths import Ended, Past
-from appliance.ledger.rows import ChoiceRow, RequestRow
-from appliance.outlook import Band, Outlook, together
+from appliance.outlook import Band
 from appliance.rough import Rough
-from tests.unit.forecast_parts import Teller, question, told
-from tests.unit.test_entry import admitted, counts
-
-
-@asynccontextmanager
-async def running(teller: Teller, past: Any = lambda: iter(())) -> AsyncIterator[Forecasts]:
-    found = Forecasts(lambda: teller, past)
-    found.start()
-    assert await found.opened(10)
-    yield found
-    await found.close()
-
-
-async def settled(found: Forecasts) -> None:
-    """Everything that was put before this is done, lessons too."""
-    found._teach()
-    done = asyncio.get_running_loop().create_future()
-    errands = found._errands
-    errands.put(module._REMEMBER + 1, lambda: errands.tell(lambda: done.set_result(None)))
-    await asyncio.wait_for(done, 30)
-
-
-def row(*lengths: int, stop_type: str = "eos", **changes: Any) -> RequestRow:
-    choices = tuple(
-        ChoiceRow(
-            outcome="stop",
-            stop_type=stop_type,
-            completion_tokens=length,
-            hidden_tokens=1,
-            digest="",
-        )
-        for length in lengths
-    )
-    made = request_row(
-        admitted(n=len(lengths)),
-        outcome="stop",
-        status=200,
-        code="",
-        choices=choices,
-        submitted_ns=1,
-        counts=[counts(length) for length in lengths],
-    )
-    return RequestRow(
-        **{**{name: getattr(made, name) for name in made.__struct_fields__}, **changes}
-    )
+from tests.unit.forecast_parts import Teller, question, signals, told
+from tests.unit.forecasts_running import row, running, settled
 
 
 async def test_a_forecast_comes_from_the_thread() -> None:
@@ -271,80 +221,6 @@ async def test_no_forecaster_for_a_model_is_no_fault_and_an_uncalibrated_one_is(
         assert found.degraded == "runs on CPU, not TensorRT"
 
 
-# -- one request ---------------------------------------------------------------------------------
-
-
-def signals(generated: int, choice: int = 0, margin: float = -9.0) -> Signals:
-    return Signals("r", choice, generated, margin, 1.0, -0.5)
-
-
-def ended(length: int, choice: int = 0) -> Finished:
-    return Finished("r", choice, "stop", "eos", "", counts(length))
-
-
-def test_one_answer_is_told_as_it_was_forecast_and_several_as_their_sum() -> None:
-    one = Band(20, 100, 300, 450, 120)
-    assert together([one]) == one
-    many = together([one] * 4)
-    assert many.mean == 480
-    assert 4 * 20 < many.p10 < many.p50 < many.mean < many.p90 < 4 * 300
-    assert many.p90 - many.mean == 2 * (300 - 120)
-
-
-def test_a_running_answer_is_expected_to_go_on_and_an_ended_one_is_known() -> None:
-    outlook = Outlook(told(), n=2)
-    assert outlook.kind == "net"
-    outlook.event(Delta("r", 0, "Hello. ", (1, 2)))
-    outlook.signal(signals(304))
-    found = outlook.at(0)
-    assert found.generated == 304
-    assert 304 < found.p10 <= found.p50 <= found.p90 <= 512
-    assert outlook.at(1).p50 == 100
-    assert outlook.left(0) == found.p50 - 304
-    outlook.event(ended(310))
-    outlook.event(ended(40, choice=1))
-    assert outlook.now == Band.exactly(350)
-    assert outlook.first.p50 == together([Band.of(told())] * 2).p50
-
-
-def test_a_limit_is_never_exceeded_by_what_is_expected() -> None:
-    outlook = Outlook(told(p10=3, p50=8, p90=10, p99=10, mean=7, most=10))
-    outlook.signal(signals(8))
-    assert outlook.at(0).p90 <= 10
-
-
-def test_a_refinement_that_fails_leaves_the_forecast_and_the_request() -> None:
-    outlook = Outlook(replace(told(), lengths=None))  # type: ignore[arg-type]
-    outlook.signal(signals(8))
-    outlook.signal(signals(16))
-    assert outlook.at(0).p50 == 100
-    assert outlook.generated == 16
-
-
-def test_the_ledger_gets_the_forecast_and_how_it_was_refined() -> None:
-    outlook = Outlook(told())
-    for generated in range(8, 200, 8):
-        outlook.signal(signals(generated))
-        assert outlook.at(0).generated == generated, "somebody looks"
-    kept = outlook.row()
-    assert {name: kept[name] for name in ("version", "state", "p10_tok", "p50_tok", "p90_tok")} == {
-        "version": "v7", "state": "ok", "p10_tok": 20, "p50_tok": 100, "p90_tok": 300,
-    }  # fmt: skip
-    assert (kept["p99_tok"], kept["mean_tok"], kept["confidence"]) == (450, 120, 0.5)
-    assert [generated for generated, _ in kept["at_end"]] == [8, 16, 32, 64, 128]
-    assert all(median > generated for generated, median in kept["at_end"])
-
-
-def test_what_nobody_looked_at_was_not_refined_and_looking_late_tells_the_same() -> None:
-    watched, unwatched = Outlook(told()), Outlook(told())
-    for generated in range(8, 200, 8):
-        for one in (watched, unwatched):
-            one.signal(signals(generated))
-        _ = watched.now
-    assert unwatched.row()["at_end"] == []
-    assert unwatched.at(0) == watched.at(0)
-
-
 async def test_lessons_wait_while_requests_run_unless_they_are_many() -> None:
     teller = Teller()
     async with running(teller) as found:
@@ -359,56 +235,3 @@ async def test_lessons_wait_while_requests_run_unless_they_are_many() -> None:
         found.ended(runs, row(9))
         await settled(found)
     assert len(teller.taught) == module.LESSONS + 1
-
-
-async def test_a_forecast_that_comes_late_is_still_taken() -> None:
-    outlook = Outlook(replace(told(p50=60), state="global", version=""))
-    coming: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    outlook.follow(coming)
-    outlook.signal(signals(8))
-    assert outlook.kind == "global"
-    outlook.made = told(p50=90)
-    coming.set_result(outlook.made)
-    await outlook.within(1)
-    assert (outlook.kind, outlook.first.p50) == ("net", 90)
-    outlook.signal(signals(16))
-    assert outlook.at(0).p50 > 16
-
-
-# -- pace and queue ------------------------------------------------------------------------------
-
-
-def test_a_pace_is_device_time_over_tokens() -> None:
-    pace = Pace()
-    assert not pace.known
-    pace.add(prefill_ns=1000, prefill_tokens=10, decode_ns=4000, completion_tokens=8)
-    pace.add(prefill_ns=0, prefill_tokens=5, decode_ns=0, completion_tokens=5)
-    assert pace.known
-    assert (pace.prefill(3), pace.decode(2)) == (300, 1000)
-
-
-def test_a_pace_forgets_how_the_box_once_was() -> None:
-    pace = Pace()
-    old = {"prefill_ns": MEMORY_TOKENS, "prefill_tokens": MEMORY_TOKENS, "decode_ns": 1}
-    pace.add(**old, completion_tokens=1)
-    for _ in range(20):
-        new = {"prefill_ns": 3 * MEMORY_TOKENS, "prefill_tokens": MEMORY_TOKENS, "decode_ns": 1}
-        pace.add(**new, completion_tokens=1)
-    assert pace.prefill(100) == 300
-
-
-@pytest.mark.parametrize(
-    ("running_left", "ahead", "places", "wait"),
-    [
-        ((), (), 2, 0.0),
-        ((5.0,), (), 2, 0.0),
-        ((5.0, 3.0), (), 2, 3.0),
-        ((5.0, 3.0), (1.0,), 2, 4.0),
-        ((5.0, 3.0), (9.0, 9.0), 2, 12.0),
-        ((5.0, 3.0, 1.0), (), 2, 3.0),
-    ],
-)
-def test_a_newcomer_starts_when_those_ahead_have_their_places_and_one_is_left(
-    running_left: tuple[float, ...], ahead: tuple[float, ...], places: int, wait: float
-) -> None:
-    assert starts_in(running_left, ahead, places) == wait

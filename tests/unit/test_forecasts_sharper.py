@@ -4,7 +4,7 @@ from appliance.engine.reports import FirstLogits
 from appliance.forecasts import Forecasts
 from appliance.outlook import Outlook
 from tests.unit.forecast_parts import Teller, question
-from tests.unit.test_forecasts import row, running, settled
+from tests.unit.forecasts_running import row, running, settled
 from tests.unit.test_sharpening import VALUES, sharp
 
 

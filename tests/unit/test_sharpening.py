@@ -17,9 +17,9 @@ from appliance.engine.rows import first_tokens
 from appliance.expected import Table
 from appliance.outlook import Outlook
 from tests.unit.api_box import Step, chat, client_of, ledger_of
-from tests.unit.forecast_parts import Teller, forecasting, long_answer, question
+from tests.unit.forecast_parts import Teller, forecasting, long_answer, question, signals
+from tests.unit.forecasts_running import ended, row, running, settled
 from tests.unit.step_parts import Loop
-from tests.unit.test_forecasts import ended, row, running, settled, signals
 from tests.unit.test_signals import soft, soft_loop
 
 CHAT = "/v1/chat/completions"
