@@ -1,13 +1,13 @@
 """The LoRA adapters that are loaded beside the model: which there are, how strongly each is applied
 where a request says nothing, and what a request may choose."""
 
-import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.alike import alike
 from appliance.config import Config
 from appliance.engine.commands import LoraSet
 from appliance.gguf import BadModel, misfit, read_adapter
@@ -58,8 +58,7 @@ class Adapters:
 
     def nearest(self, name: str) -> str:
         """The name most like this one; empty: none is like it."""
-        known = [adapter.name for adapter in self.loaded]
-        return next(iter(difflib.get_close_matches(name, known, n=1)), "")
+        return alike(name, (adapter.name for adapter in self.loaded))
 
     def recorded(self, lora: LoraSet) -> list[dict[str, Any]]:
         """As the ledger keeps it: ids change with the configuration, files do not."""

@@ -25,6 +25,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     size: int
+    """Bytes."""
     sha256: str
 
 

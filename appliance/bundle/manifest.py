@@ -35,6 +35,7 @@ class Entry:
     path: str
     """Relative, with `/`; no part of it begins with a dot."""
     size: int
+    """Bytes."""
     sha256: str
     role: str
     python: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from appliance.bundle.minisign import (
     parse_key,
     read_small,
 )
+from appliance.bundle.passphrase import KDF, unsealed
 
 _KDF_NONE = b"\0\0"
 _CHECKSUM = b"B2"
@@ -73,8 +75,8 @@ def make_key() -> SecretKey:
     return SecretKey(secrets.token_bytes(8), secrets.token_bytes(32))
 
 
-def parse_secret(text: str) -> SecretKey:
-    """Raises BundleError."""
+def parse_secret(text: str, ask: Callable[[], bytes] | None = None) -> SecretKey:
+    """`ask` gives the passphrase of a key that has one. Raises BundleError."""
     lines = text.splitlines()
     try:
         data = base64.b64decode(lines[1], validate=True)
@@ -82,14 +84,20 @@ def parse_secret(text: str) -> SecretKey:
         data = b""
     if len(data) != _SECRET_BYTES or data[:2] != ALGORITHM:
         raise BundleError("it is no minisign secret key")
-    if data[2:4] != _KDF_NONE:
+    sealed = data[2:4] == KDF
+    if not sealed and data[2:4] != _KDF_NONE:
         raise BundleError(
-            "the secret key has a passphrase, which is not supported: sign the manifest with "
+            "the secret key is sealed in a way that is not known here: sign the manifest with "
             "`minisign -Sm manifest.json`, or make a key with `steelyard bundle keygen`"
         )
+    if sealed:
+        if ask is None:
+            raise BundleError("the secret key has a passphrase, and none was given")
+        data = unsealed(data, _BODY, ask())
     found = SecretKey(data[_BODY : _BODY + 8], data[_BODY + 8 : _BODY + 40])
     if _body_of(found) != data[_BODY:]:
-        raise BundleError("the secret key is damaged: take your copy of it")
+        what = "the passphrase is another, or the secret key is" if sealed else "the secret key is"
+        raise BundleError(f"{what} damaged: take your copy of it")
     return found
 
 
@@ -98,9 +106,9 @@ def _body_of(key: SecretKey) -> bytes:
     return base64.b64decode(key.text().splitlines()[1])[_BODY:]
 
 
-def read_secret(path: Path) -> SecretKey:
-    """Raises BundleError."""
-    return parse_secret(read_small(path))
+def read_secret(path: Path, ask: Callable[[], bytes] | None = None) -> SecretKey:
+    """As `parse_secret`. Raises BundleError."""
+    return parse_secret(read_small(path), ask)
 
 
 def write_pair(key: SecretKey, secret: Path) -> Path:

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from appliance.calibrate.answers import Sampling, Wanted
 from appliance.calibrate.history import Past
 from appliance.forecast.dataset import Answered, Prompt
 from appliance.forecast.question import Question
 
 LEAST_PROMPTS = 30
 """Parted into training, validation, calibration and test, fewer say nothing."""
+
+LEAST_ANSWERS = 58
+"""Of which a network can be made: it is fitted on seven tenths of them and wants forty."""
 
 
 class TooFew(Exception):
@@ -79,6 +83,28 @@ def of_past(past: Iterable[Past]) -> list[Case]:
 def _hash(question: Question) -> str:
     text = f"{question.prompt} {question.temperature} {question.top_p} {question.max_tokens}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def worth_generating(
+    prompts: Iterable[Prompt], known: Iterable[Answered], wanted: Iterable[Wanted], drawn: Sampling
+) -> None:
+    """Raises TooFew where it is sure, before an hour of generating, that all of it would be too
+    little to learn from."""
+    learnt = {prompt.id for prompt in prompts if prompt.use == "train"}
+    to_come = [one.prompt.id for one in wanted if one.prompt.id in learnt]
+    alike = (drawn.temperature, drawn.top_p, drawn.max_tokens)
+    there = [(one.id, one.temperature, one.top_p, one.max_tokens) for one in known]
+    there = [key for key in there if key[0] in learnt]
+    cases = {*there, *((id, *alike) for id in to_come)}
+    answers = len(there) + len(to_come)
+    if len(cases) >= LEAST_PROMPTS and answers >= LEAST_ANSWERS:
+        return
+    raise TooFew(
+        f"with all that is to be generated there were {answers} answers to {len(cases)} prompts, "
+        f"too few to learn from: at least {LEAST_ANSWERS} answers to {LEAST_PROMPTS} prompts are "
+        "needed, and a thousand prompts are where it gets good. Nothing was generated. Give more "
+        "prompts with --prompts, or more --samples to each"
+    )
 
 
 def enough(cases: Sequence[Case], remedy: str) -> None:

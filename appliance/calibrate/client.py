@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from appliance.calibrate.answers import Sampling, Wanted
 from appliance.calibrate.pace import Load
 from appliance.calibrate.seeds import seed_of
 from appliance.forecast.dataset import Answered, Signal
+from appliance.trusted import of_file
 
 TIMEOUT_S = 900.0
 """For a whole answer: the box queues a flex request behind everybody else's."""
@@ -56,9 +56,7 @@ class Client:
             raise ValueError(f"{url!r} is no URL such as http://127.0.0.1:8421")
         self.url = url
         self._host, self._port = parts.hostname, parts.port
-        self._tls = (
-            ssl.create_default_context(cafile=cacert or None) if parts.scheme == "https" else None
-        )
+        self._tls = of_file(cacert) if parts.scheme == "https" else None
         self._key = key
         self._signals = True
         self._open: set[http.client.HTTPConnection] = set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from appliance.accounts.keys import FILE_NAME
 from appliance.calibrate.answers import FILE, Kept, Sampling, Wanted, gathered, missing
-from appliance.calibrate.cases import Case, of_past, of_prompts
+from appliance.calibrate.cases import Case, of_past, of_prompts, worth_generating
 from appliance.calibrate.client import BoxAway, Client, Facts, Refused
 from appliance.calibrate.entry import let_in
 from appliance.calibrate.generate import CannotGenerate, Generation, Orders
@@ -64,7 +64,7 @@ class Gathering:
         return self._state_dir / FOLDER / self._model.sha256[:12] / FILE
 
     def cases(self, reader: Reader, teller: Teller, ears: Ears) -> list[Case]:
-        """Raises BadDataset, CannotGenerate, KeysError, LedgerError, NoRoom, Stopped."""
+        """Raises BadDataset, CannotGenerate, KeysError, LedgerError, NoRoom, Stopped, TooFew."""
         if self._sources.prompts is None:
             return self._of_ledger(reader)
         prompts = read_prompts(self._sources.prompts)
@@ -85,6 +85,7 @@ class Gathering:
             wanted = missing(prompts, known, self._sources.sampling)
             if not wanted or not self._sources.generate:
                 return known
+            worth_generating(prompts, known, wanted, self._sources.sampling)
             teller.phase("generate", len(wanted))
             return [*known, *self._generated(kept, wanted, teller, ears)]
 

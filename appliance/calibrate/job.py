@@ -37,7 +37,7 @@ from appliance.forecast.versions import Versions
 from appliance.gguf import BadModel
 from appliance.ledger.errors import LedgerError
 from appliance.models import ModelFile, check
-from appliance.prepare.template import CHATML
+from appliance.prepare.chatml import CHATML
 
 log = logging.getLogger(__name__)
 

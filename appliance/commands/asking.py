@@ -9,22 +9,26 @@ from urllib.parse import SplitResult
 from appliance.commands.calling import Unheard, address, authorization, connect, unheard
 from appliance.commands.chained import operator
 from appliance.commands.exits import NotDone
+from appliance.commands.reaching import Reached
 
 _TIMEOUT_S = 60.0
 _MOST = 1 << 20
 
 
 def ask(
-    url: str, body: dict[str, Any] | None, key: str, cacert: str | None, method: str = ""
+    at: Reached, path: str, body: dict[str, Any] | None, key: str, method: str = ""
 ) -> dict[str, Any]:
     """What the box answers to a POST, to a GET where there is no body, or to `method`. Raises
     NotDone."""
+    url, method = f"{at.url.rstrip('/')}{path}", method or ("GET" if body is None else "POST")
     try:
-        return _asked(url, body, key, cacert or "", method or ("GET" if body is None else "POST"))
+        return _asked(url, body, key, at.cacert, method)
     except Unheard as error:
         from tui.words import Words
 
-        raise NotDone(Words("en")(error.key, *error.told)) from None
+        words = Words("en")
+        looked = f" {words('status.looked', at.looked)}" if at.looked else ""
+        raise NotDone(f"{words(error.key, *error.told)}{looked}") from None
 
 
 def _asked(

@@ -1,7 +1,6 @@
 """`steelyard backup` and `steelyard restore`: the box's state in one file, and back."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from appliance.commands.chained import chain, operator
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.exits import FAILED
 from appliance.commands.groups import DefaultGroup
+from appliance.commands.passphrases import passphrase as read_passphrase
+from appliance.commands.passphrases import passphrase_option
 from appliance.commands.progress import Working
 from appliance.commands.terminal import plain
 
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from appliance.backup import Listed, Restored, Taken, Verified
     from appliance.config import Config
 
-_MOST_PASSPHRASE = 4096
-
-passphrase_option = click.option(
-    "--passphrase-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File whose first line is the passphrase.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
 
@@ -259,20 +253,7 @@ def _told(path: Path, done: "Restored") -> str:
 
 
 def _passphrase(file: Path | None, *, ask: bool, new: bool = False) -> bytes | None:
-    from appliance.backup import BackupError
-
-    if file is not None:
-        try:
-            with file.open("rb") as opened:
-                return opened.read(_MOST_PASSPHRASE).partition(b"\n")[0].rstrip(b"\r")
-        except OSError as error:
-            raise BackupError(f"{file} cannot be read: {error.strerror}") from None
-    if not ask:
-        return None
-    if not sys.stdin.isatty():
-        raise BackupError("there is no terminal to ask for a passphrase: give --passphrase-file")
-    said: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
-    return said.encode()
+    return read_passphrase(file, new=new) if ask or file is not None else None
 
 
 def _print(value: object) -> None:

@@ -3,7 +3,6 @@
 import base64
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ import click
 
 from appliance.commands.asking import ask
 from appliance.commands.exits import NotDone
-from appliance.commands.reaching import cacert_option, url_option
+from appliance.commands.passphrases import passphrase, passphrase_option
+from appliance.commands.reaching import Reached, place_options, reach
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -33,11 +33,6 @@ _SHOWN = {
 @click.group("board")
 def board_group() -> None:
     """Sign firmware for the board that watches the box, bring it there, show the board."""
-
-
-def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of the commands that ask a running box."""
-    return url_option(cacert_option(command))
 
 
 # -- keys and images ---------------------------------------------------------------------------
@@ -69,14 +64,17 @@ def board_keygen(target: Path, encrypt: bool) -> None:
 @board_group.command("sign")
 @click.argument("target", metavar="FILE", type=_FILE)
 @click.option("--key", "key_file", type=_FILE, required=True, help="Of `steelyard board keygen`.")
+@passphrase_option
 @click.option("--minimum", help="The lowest version that may be replaced by it. Default: any.")
-def board_sign(target: Path, key_file: Path, minimum: str | None) -> None:
+def board_sign(
+    target: Path, key_file: Path, passphrase_file: Path | None, minimum: str | None
+) -> None:
     """Write the firmware that this program came with to FILE, signed. FILE should end in .fw."""
     from firmware_bridge.image import FIRST, ImageError, build, firmware_files, parse_version
 
     try:
         lowest = parse_version(minimum) if minimum else FIRST
-        image = build(firmware_files(), _private(key_file), minimum=lowest)
+        image = build(firmware_files(), _private(key_file, passphrase_file), minimum=lowest)
     except ImageError as error:
         raise NotDone(str(error)) from None
     _make(target, image.data, 0o644)
@@ -102,7 +100,7 @@ def board_files(folder: Path, trust: Path) -> None:
     click.echo(f"Filled {folder}. `mpremote cp -r {folder}/* :` copies it.", err=True)
 
 
-def _private(file: Path) -> "RSAPrivateKey":
+def _private(file: Path, passphrase_file: Path | None) -> "RSAPrivateKey":
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -112,8 +110,7 @@ def _private(file: Path) -> "RSAPrivateKey":
         try:
             key = load_pem_private_key(data, None)
         except TypeError:  # it is encrypted
-            words = click.prompt("Passphrase", hide_input=True, err=True)
-            key = load_pem_private_key(data, words.encode())
+            key = load_pem_private_key(data, passphrase(passphrase_file))
     except OSError as error:
         raise NotDone(f"{file} cannot be read: {error.strerror}") from None
     except UnsupportedAlgorithm:
@@ -142,17 +139,17 @@ def _make(target: Path, data: bytes, mode: int) -> None:
 
 
 @board_group.command("status")
-@_reaching
-def board_status(url: str, cacert: str | None) -> None:
+@place_options
+def board_status(url: str | None, cacert: str | None, file: Path | None) -> None:
     """Show the board: its state, its firmware, and images that lie ready in the box."""
-    for row in rows_of(_board(url, cacert)):
+    for row in rows_of(_board(reach(url, cacert, file))):
         click.echo(row)
 
 
 @board_group.command("update")
 @click.argument("image", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_reaching
-def board_update(image: Path, url: str, cacert: str | None) -> None:
+@place_options
+def board_update(image: Path, url: str | None, cacert: str | None, file: Path | None) -> None:
     """Bring IMAGE onto the board, and wait until it is confirmed. Takes the admin key from
     $STEELYARD_ADMIN_KEY."""
     from firmware_bridge.image import MOST, ImageError, read
@@ -163,15 +160,16 @@ def board_update(image: Path, url: str, cacert: str | None) -> None:
     except ImageError as error:
         raise NotDone(f"{image}: {error}") from None
     body = {"image": base64.b64encode(data).decode()}
-    ask(f"{url.rstrip('/')}/admin/board/update", body, _key(), cacert)
-    _follow(version, url, cacert)
+    at = reach(url, cacert, file)
+    ask(at, "/admin/board/update", body, _key())
+    _follow(version, at)
 
 
-def _follow(version: str, url: str, cacert: str | None) -> None:
+def _follow(version: str, at: Reached) -> None:
     """Tell every step until it is over."""
     told, until = "", time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
-        update = _board(url, cacert).get("update") or {}
+        update = _board(at).get("update") or {}
         phase = update.get("phase", "")
         if update.get("version") == version and phase == "done":
             click.echo(f"The board runs {version}.", err=True)
@@ -205,8 +203,8 @@ def rows_of(board: dict[str, Any]) -> list[str]:
     return [f"{name:<10}{value}" for name, value in rows]
 
 
-def _board(url: str, cacert: str | None) -> dict[str, Any]:
-    return ask(f"{url.rstrip('/')}/admin/board", None, _key(), cacert)
+def _board(at: Reached) -> dict[str, Any]:
+    return ask(at, "/admin/board", None, _key())
 
 
 def _key() -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from appliance.commands.passphrases import passphrase, passphrase_option
 from appliance.commands.progress import Working
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def bundle_keygen(secret: Path) -> None:
 @bundle_group.command("create")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--key", "secret", type=_FILE, required=True, help="Secret key to sign with.")
+@passphrase_option
 @click.option(
     "--python",
     "pythons",
@@ -65,6 +67,7 @@ def bundle_keygen(secret: Path) -> None:
 def bundle_create(
     target: Path,
     secret: Path,
+    passphrase_file: Path | None,
     pythons: tuple[str, ...],
     backend: str,
     engine: Path | None,
@@ -87,8 +90,8 @@ def bundle_create(
         min_version=min_version,
         comment=comment,
     )
+    key = read_secret(secret, lambda: passphrase(passphrase_file))
     with Working() as bar:
-        key = read_secret(secret)
         made = create(target, plan, key, _say, tell=lambda n, of: bar.tell("fetch", n, of))
     click.echo(f"{target}: Steelyard {made.version}, {len(made.files)} files, {_mib(made.size)}")
 

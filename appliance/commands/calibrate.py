@@ -11,7 +11,7 @@ from appliance.commands.calibrating import forecaster_commands
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.exits import INTERRUPTED, NotDone
 from appliance.commands.progress import Line
-from appliance.commands.reaching import PLACE, key_option, read_key
+from appliance.commands.reaching import key_option, read_key, url_option
 from appliance.commands.targets import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--embedder", help="How prompts become vectors: tokens-H-T, minilm-H-T or none.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option(
-    "--url", type=PLACE, envvar="STEELYARD_URL", help="Where the box is, if not on this machine."
-)
+@url_option
 @key_option("File with a key for it. Default: $STEELYARD_API_KEY.")
 @click.option("--cacert", type=_FILE, help="Certificate of the box's CA.")
 @click.option("--min-new", type=click.IntRange(min=0), default=0, hidden=True)
@@ -112,11 +110,11 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
     from appliance.calibrate.gather import Box, Sources
     from appliance.calibrate.job import Task
     from appliance.commands.chained import operator
-    from appliance.doctor.running import place_of
-    from appliance.tls import tls_on
+    from appliance.config.secured import tls_on
+    from appliance.doctor.place import Place, here
 
     forecast, server = config.forecast, config.server
-    url, ca = (given["url"], "") if given["url"] else place_of(config)
+    place = Place(given["url"]) if given["url"] else here(config)
     return Task(
         config=config,
         sources=Sources(
@@ -133,9 +131,9 @@ def _task(config: "Config", given: dict[str, Any]) -> "Task":
             minutes=given["minutes"],
         ),
         box=Box(
-            url=url or base_url(server.host, server.port, tls=tls_on(config)),
+            url=place.url or base_url(server.host, server.port, tls=tls_on(config)),
             key=read_key(given["key_file"], "STEELYARD_API_KEY", refusal=NotDone),
-            cacert=str(given["cacert"] or ca),
+            cacert=str(given["cacert"] or place.cacert),
         ),
         install="never" if given["output"] else given["install"],
         output=given["output"],

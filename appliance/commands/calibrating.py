@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from appliance.forecast.versions import Versions
 
 _OUT = click.Path(dir_okay=False, path_type=Path)
+_FORCE = click.option("--force", is_flag=True, help="Replace the file.")
 
 
 def forecaster_commands() -> list[click.Command]:
@@ -102,13 +103,16 @@ def rollback_command(file: Path | None) -> None:
 @click.argument("version")
 @click.option("-o", "--output", type=_OUT, help="File to write. Default: the version's name.")
 @config_option
-def report_command(version: str, output: Path | None, file: Path | None) -> None:
+@_FORCE
+def report_command(version: str, output: Path | None, file: Path | None, force: bool) -> None:
     """Write VERSION's report, one HTML file that needs nothing else."""
+    target = output or Path(f"{version}.html")
+    _refuse_taken(target, force=force)
     with _known(file) as (_, versions):
         bundle = _bundle(versions, version)
     if not bundle.report_html:
         raise NotDone(f"{version} carries no report")
-    _write(output or Path(f"{version}.html"), bundle.report_html)
+    _write(target, bundle.report_html)
 
 
 @click.command("import")
@@ -130,8 +134,10 @@ def import_command(source: Path, file: Path | None) -> None:
 @click.argument("version")
 @click.argument("target", metavar="FILE", type=_OUT)
 @config_option
-def export_command(version: str, target: Path, file: Path | None) -> None:
+@_FORCE
+def export_command(version: str, target: Path, file: Path | None, force: bool) -> None:
     """Write VERSION to FILE, for another box with the same model."""
+    _refuse_taken(target, force=force)
     with _known(file) as (_, versions):
         data = _bundle(versions, version).pack()
     _write(target, data)
@@ -144,6 +150,11 @@ def _bundle(versions: "Versions", name: str) -> "Bundle":
         if version.name == name:
             return Bundle.read(version.path)
     raise NotDone(f"no forecaster {name!r}: `steelyard calibrate versions` lists them")
+
+
+def _refuse_taken(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise NotDone(f"{path} exists already: name another, or replace it with --force")
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,6 +1,5 @@
 """`steelyard doctor`: what is not well with this box, and what to do."""
 
-import difflib
 import json
 import shutil
 import textwrap
@@ -35,7 +34,7 @@ def doctor_command(
     only: str | None,
     quiet: bool,
     file: Path | None,
-    url: str,
+    url: str | None,
     key_file: Path | None,
     cacert: str | None,
 ) -> int:
@@ -59,6 +58,7 @@ def doctor_command(
 
 
 def _chosen(only: str | None) -> "Sequence[Area]":
+    from appliance.alike import alike
     from appliance.doctor.report import AREAS
 
     if only is None:
@@ -67,8 +67,8 @@ def _chosen(only: str | None) -> "Sequence[Area]":
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+            close = alike(name, known)
+            hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
             raise click.BadParameter(f"no area {name!r}; {hint}", param_hint="--only")
     if not names:
         raise click.BadParameter(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from appliance.commands.asking import ask
-from appliance.commands.reaching import cacert_option, key_option, read_key, url_option
+from appliance.commands.reaching import key_option, place_options, reach, read_key
 
 _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 
@@ -18,17 +18,17 @@ _KEYS = ("STEELYARD_API_KEY", "STEELYARD_ADMIN_KEY")
 @click.option("--max-tokens", type=click.IntRange(1), help="Limit of the answer.")
 @click.option("--system", help="System message in front of it.")
 @click.option("--json", "as_json", is_flag=True, help="What the box answered, as it stands.")
-@url_option
+@place_options
 @key_option("File with the key. Default: $STEELYARD_API_KEY.")
-@cacert_option
 def forecast_command(
     text: str,
     max_tokens: int | None,
     system: str | None,
     as_json: bool,
-    url: str,
-    key_file: Path | None,
+    url: str | None,
     cacert: str | None,
+    file: Path | None,
+    key_file: Path | None,
 ) -> None:
     """Tell how long the answer to TEXT would become, what it would cost and when it would be done.
     Nothing is generated. TEXT `-` is read from standard input."""
@@ -37,7 +37,8 @@ def forecast_command(
     body: dict[str, Any] = {"messages": [*messages, {"role": "user", "content": said}]}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
-    told = ask(f"{url.rstrip('/')}/v1/forecast", body, read_key(key_file, *_KEYS), cacert)
+    key = read_key(key_file, *_KEYS)
+    told = ask(reach(url, cacert, file), "/v1/forecast", body, key)
     click.echo(json.dumps(told) if as_json else table(told), nl=True)
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from appliance.commands.configured import config_option
 from appliance.commands.reaching import cacert_option, key_option, read_key, url_option
 
@@ -23,7 +21,7 @@ def ground_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ground_given(
-    file: Path | None, url: str, key_file: Path | None, cacert: str | None
+    file: Path | None, url: str | None, key_file: Path | None, cacert: str | None
 ) -> "Ground":
     """The box that the options name. What this process logs from now on is not shown: what the
     command finds says it better."""
@@ -31,15 +29,8 @@ def ground_given(
     from appliance.ownership import keep_owner
 
     key = read_key(key_file, "STEELYARD_ADMIN_KEY")
-    found = ground(file, url=_said(url), key=key, cacert=cacert or "")
+    found = ground(file, url=url or "", key=key, cacert=cacert or "")
     logging.getLogger("appliance").addHandler(logging.NullHandler())
     if found.usable:
         keep_owner(found.state_dir)
     return found
-
-
-def _said(url: str) -> str:
-    """The address only where somebody said it: the box on this machine is found without."""
-    source = click.get_current_context().get_parameter_source("url")
-    default = click.core.ParameterSource.DEFAULT
-    return "" if source is default else url

@@ -11,8 +11,8 @@ from appliance.models.packaged import packaged_model
 from appliance.models.store import Store
 from appliance.models.stored import Stored
 from appliance.observe.nvml import Library, NvmlError
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.lint import Lint, lint
-from appliance.prepare.template import CHATML
 
 if TYPE_CHECKING:
     from appliance.config import Config

@@ -11,7 +11,7 @@ from appliance.commands.configured import config_option, load_config
 from appliance.commands.exits import NotDone
 from appliance.commands.modelinfo import show_drift
 from appliance.commands.progress import Working
-from appliance.commands.reaching import PLACE, cacert_option, read_key
+from appliance.commands.reaching import Reached, cacert_option, reach, read_key, url_option
 
 if TYPE_CHECKING:
     from appliance.config import Config
@@ -31,9 +31,7 @@ _KEYS = ("STEELYARD_ADMIN_KEY", "STEELYARD_API_KEY")
 
 @click.command("use")
 @click.argument("name")
-@click.option(
-    "--url", type=PLACE, envvar="STEELYARD_URL", help="Where the box is, if not on this machine."
-)
+@url_option
 @cacert_option
 @click.option("--quiet", is_flag=True, help="Say how it ended, and nothing before.")
 @config_option
@@ -48,20 +46,13 @@ def model_use(
 
     config = load_config(file)
     if url:
-        return _asked(url, cacert, name, quiet=quiet)
+        return _asked(Reached(url, cacert or ""), name, quiet=quiet)
     before, wanted = _models(config, name)
     try:
         with only_daemon(config.server.state_dir):
             failed = _chosen(config, wanted)
     except InUse:
-        from appliance.doctor.running import place_of
-
-        url, found = place_of(config)
-        if not url:
-            raise NotDone(
-                "a box runs here, but not where it listens: is it starting? Try again"
-            ) from None
-        failed = _asked(url, cacert or found, name, quiet=quiet)
+        failed = _asked(reach(None, cacert, file), name, quiet=quiet)
     if not failed and not quiet and before is not None and before != wanted.path:
         show_drift(before, wanted.path)
     return failed
@@ -102,16 +93,16 @@ def _chosen(config: "Config", wanted: "Stored") -> int:
     return 0
 
 
-def _asked(url: str, cacert: str | None, name: str, *, quiet: bool) -> int:
+def _asked(at: Reached, name: str, *, quiet: bool) -> int:
     """Has the box go over, and waits for the end. Raises NotDone."""
-    key, path = read_key(None, *_KEYS), f"{url.rstrip('/')}/admin/model"
+    key, path = read_key(None, *_KEYS), "/admin/model"
 
     def now() -> dict[str, Any]:
-        switch: dict[str, Any] = ask(path, None, key, cacert)["switch"]
+        switch: dict[str, Any] = ask(at, path, None, key)["switch"]
         return switch
 
     before = now()["last"]
-    if ask(path, {"use": name}, key, cacert)["status"] == "serving":
+    if ask(at, path, {"use": name}, key)["status"] == "serving":
         click.echo(f"{name} is served already")
         return 0
     said = ""

@@ -1,11 +1,31 @@
-"""How a command reaches a box: where it is, its CA, and the key."""
+"""How a command reaches a box: where it is, its CA, and the key.
+
+What `--url` or the environment says counts. Without, it is the box of this machine, found by what
+it holds; and where none is here, the usual address, at which a tunnel may lead to one.
+"""
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+
+from appliance.commands.configured import config_option
+from appliance.commands.exits import NotDone
+
+USUAL = "http://127.0.0.1:8421"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where to ask."""
+
+    url: str
+    cacert: str = ""
+    looked: str = ""
+    """Why it is the usual address: what was looked for on this machine. Empty: it is not."""
 
 
 class _Place(click.ParamType[str]):
@@ -22,14 +42,36 @@ PLACE = _Place()
 url_option = click.option(
     "--url",
     type=PLACE,
-    default="http://127.0.0.1:8421",
-    show_default=True,
     envvar="STEELYARD_URL",
-    help="Where the box is; $STEELYARD_URL.",
+    help=f"Where the box is; $STEELYARD_URL. Default: the box on this machine, else {USUAL}.",
 )
 cacert_option = click.option(
     "--cacert", type=click.Path(exists=True), help="Certificate of the box's CA."
 )
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--url`, `--cacert` and `--config`: the arguments of `reach`."""
+    return url_option(cacert_option(config_option(command)))
+
+
+def reach(url: str | None, cacert: str | None, file: Path | None) -> Reached:
+    """The box that the options name, or that of this machine. Raises NotDone where it does not
+    listen yet or another listens in its place, and ConfigError for a `file` that cannot be used."""
+    if url:
+        return Reached(url, cacert or "")
+    from appliance.config import ConfigError, load
+    from appliance.doctor.place import here
+
+    try:
+        found = here(load(file))
+    except ConfigError as error:
+        if file is not None:
+            raise
+        return Reached(USUAL, cacert or "", f"the configuration cannot be used: {error}")
+    if found.barred:
+        raise NotDone(found.why)
+    return Reached(found.url or USUAL, cacert or found.cacert, found.why)
 
 
 def key_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

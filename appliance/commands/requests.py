@@ -12,7 +12,7 @@ import click
 
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.exits import NotDone
-from appliance.commands.reaching import cacert_option, url_option
+from appliance.commands.reaching import place_options, reach
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -127,16 +127,16 @@ def requests_show(name: str, file: Path | None) -> None:
 
 @requests_group.command("cancel")
 @click.argument("name", metavar="ID")
-@url_option
-@cacert_option
-def requests_cancel(name: str, url: str, cacert: str | None) -> None:
+@place_options
+def requests_cancel(name: str, url: str | None, cacert: str | None, file: Path | None) -> None:
     """End a request that waits or runs. Takes the admin key from $STEELYARD_ADMIN_KEY."""
     key = os.environ.get("STEELYARD_ADMIN_KEY", "")
     if not key:
         raise NotDone("cancelling needs an admin key: export STEELYARD_ADMIN_KEY=sk-steelyard-...")
     from appliance.commands.asking import ask
 
-    ask(f"{url.rstrip('/')}/admin/requests/{quote(name, safe='')}", None, key, cacert, "DELETE")
+    at = reach(url, cacert, file)
+    ask(at, f"/admin/requests/{quote(name, safe='')}", None, key, "DELETE")
     click.echo(f"Cancelled {name}.", err=True)
 
 

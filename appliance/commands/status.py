@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.commands.reaching import key_option, read_key, url_option
+from appliance.commands.configured import config_option
+from appliance.commands.reaching import Reached, key_option, reach, read_key, url_option
 
 if TYPE_CHECKING:
     from appliance.commands.listening import Unheard
@@ -33,9 +34,8 @@ _ROLES = {"bold": "1", "dim": "2", "alarm1": "1;31", "alarm2": "1;33", "alarm3":
 class _Asked:
     """What the command line asked for."""
 
-    url: str
+    at: Reached
     key: str
-    cacert: str
     as_json: bool
     line: bool
     lang: str
@@ -58,23 +58,24 @@ class _Asked:
     help="Certificate of the box's CA.",
 )
 @click.option("--lang", type=click.Choice(("en", "zh")), help="Default: what the locale says.")
+@config_option
 def status_command(
     as_json: bool,
     line: bool,
     watch: bool,
-    url: str,
+    url: str | None,
     key_file: Path | None,
     cacert: str | None,
     lang: str | None,
+    file: Path | None,
 ) -> int:
     """Show how the box is. Exit code: 0 calm; 1 degraded, or an alarm [!2] or [!3]; 2 an alarm [!1]
     or not serving; 3 it cannot be reached; 4 the key is refused."""
     from tui.words import language
 
     asked = _Asked(
-        url=url,
+        at=reach(url, cacert, file),
         key=read_key(key_file, "STEELYARD_ADMIN_KEY"),
-        cacert=cacert or "",
         as_json=as_json,
         line=line,
         lang=(lang or language(os.environ)) if _utf8() else "en",
@@ -88,12 +89,12 @@ def _once(asked: _Asked) -> int:
 
     view = _view(asked)
     try:
-        for frame in listen(asked.url, asked.key, asked.cacert, asked.query(once=True)):
+        for frame in listen(asked.at.url, asked.key, asked.at.cacert, asked.query(once=True)):
             view = _with(view, frame)
         if view.live is None:
-            raise Unheard("status.silent", asked.url)
+            raise Unheard("status.silent", asked.at.url)
     except Unheard as error:
-        click.echo(f"steelyard: {_problem(view, error)}", err=True)
+        click.echo(f"steelyard: {_problem(asked, view, error)}", err=True)
         return REFUSED if error.refused else UNREACHABLE
     click.echo(_shown(asked, replace(view, age_s=0.0)))
     return verdict(view.live)
@@ -112,13 +113,13 @@ def _watch(asked: _Asked) -> int:
                 tries = 0
             problem = Unheard("link.ended", "")
         except Refused as error:
-            click.echo(f"steelyard: {_problem(view, error)}", err=True)
+            click.echo(f"steelyard: {_problem(asked, view, error)}", err=True)
             return REFUSED
         except Unheard as error:
             problem = error
         wait_s = _RETRIES_S[min(tries, len(_RETRIES_S) - 1)]
         tries += 1
-        told = view.words("status.lost", _problem(view, problem), f"{wait_s:.0f}")
+        told = view.words("status.lost", _problem(asked, view, problem), f"{wait_s:.0f}")
         click.echo(told, err=True)
         time.sleep(wait_s)
 
@@ -129,7 +130,7 @@ def _drawings(asked: _Asked, view: "View", past: "Past") -> Iterator[None]:
 
     drawn_at = -1.0
     every_s = _LINE_EVERY_S if asked.as_json or asked.line else _EVERY_S
-    for frame in listen(asked.url, asked.key, asked.cacert, asked.query(once=False)):
+    for frame in listen(asked.at.url, asked.key, asked.at.cacert, asked.query(once=False)):
         view = _with(view, frame)
         now = time.monotonic()
         past.add(now, view.live)
@@ -160,7 +161,7 @@ def _view(asked: _Asked) -> "View":
         width=max(_WIDTHS[0], min(width, _WIDTHS[1])),
         words=Words("zh" if asked.lang == "zh" else "en"),
         ascii=not _utf8(),
-        url=asked.url,
+        url=asked.at.url,
     )
 
 
@@ -209,5 +210,8 @@ def _painted(row: "Line") -> str:
     ).rstrip()
 
 
-def _problem(view: "View", error: "Unheard") -> str:
-    return view.words(error.key, *(view.foreign(part) for part in error.told)).strip()
+def _problem(asked: _Asked, view: "View", error: "Unheard") -> str:
+    told = view.words(error.key, *(view.foreign(part) for part in error.told)).strip()
+    if asked.at.looked and not error.refused:
+        told = f"{told} {view.words('status.looked', view.foreign(asked.at.looked))}"
+    return told

@@ -13,7 +13,7 @@ import click
 from appliance.commands.configured import config_option, load_config
 from appliance.commands.exits import FAILED, NotDone
 from appliance.commands.progress import Working
-from appliance.commands.reaching import read_key
+from appliance.commands.reaching import reach, read_key
 from appliance.commands.studyoptions import (
     OUTPUT,
     QUICK,
@@ -185,9 +185,9 @@ def _begin(asked: Asked, name: str) -> "Study":
     from appliance.study.asking import Box
     from appliance.study.driver import begin
 
-    box = Box(
-        asked.url, read_key(asked.key_file, "STEELYARD_API_KEY", refusal=NotDone), asked.cacert
-    )
+    at = reach(asked.url, asked.cacert, asked.file)
+    key = read_key(asked.key_file, "STEELYARD_API_KEY", refusal=NotDone)
+    box = Box(at.url, key, at.cacert, looked=at.looked)
     return begin(box, asked.folder(name), asked.parallel, asked.fresh, _progress)
 
 

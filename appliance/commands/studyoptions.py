@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from appliance.commands.configured import config_option
 from appliance.commands.reaching import cacert_option, key_option, url_option
 
 HOME = Path("steelyard-study")
@@ -16,9 +17,10 @@ HOME = Path("steelyard-study")
 class Asked:
     """What the experiments that talk to the box have in common."""
 
-    url: str
+    url: str | None
     key_file: Path | None
     cacert: str | None
+    file: Path | None
     prompts: Path | None
     most: int | None
     output: Path | None
@@ -48,6 +50,7 @@ def box_options(command: Callable[..., Any]) -> Callable[..., Any]:
         url_option,
         key_option("File with a key of scope infer. Default: $STEELYARD_API_KEY."),
         cacert_option,
+        config_option,
         click.option(
             "--prompts",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),

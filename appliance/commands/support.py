@@ -22,7 +22,7 @@ def support_command(
     no_doctor: bool,
     force: bool,
     file: Path | None,
-    url: str,
+    url: str | None,
     key_file: Path | None,
     cacert: str | None,
 ) -> int:

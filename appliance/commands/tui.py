@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance import __version__
+from appliance.commands.configured import config_option
 from appliance.commands.exits import FAILED
-from appliance.commands.reaching import PLACE, key_option, read_key
+from appliance.commands.reaching import key_option, reach, read_key, url_option
 
 if TYPE_CHECKING:
     from tui.app import Console
     from tui.keymap import Keymap
     from tui.settings import Settings
 
-URL = "http://127.0.0.1:8421"
 BROWSER = "127.0.0.1:8422"
 _NOT_HERE = "the console needs a terminal: use `steelyard status` in scripts and pipes"
 
 
 @click.command("tui")
-@click.option(
-    "--url", type=PLACE, envvar="STEELYARD_URL", default=URL, show_default=True, help="The box."
-)
+@url_option
 @key_option("File with the key. Without one: $STEELYARD_ADMIN_KEY, else it is asked for.")
 @click.option("--operator", help="Your name, kept with every action. Default: who is logged in.")
 @click.option("--read-only", is_flag=True, help="Look only: keys that act do nothing.")
@@ -51,8 +49,9 @@ _NOT_HERE = "the console needs a terminal: use `steelyard status` in scripts and
     metavar="[HOST:PORT]",
     help=f"Show the console in a browser on this machine. Default: {BROWSER}.",
 )
+@config_option
 def tui_command(
-    url: str,
+    url: str | None,
     key_file: Path | None,
     operator: str | None,
     read_only: bool,
@@ -64,12 +63,14 @@ def tui_command(
     mouse: bool,
     keymap: Path | None,
     serve: str | None,
+    file: Path | None,
 ) -> int:
     """Watch and operate a box."""
     key = find_key(key_file)
     if serve is not None:
         given = {
-            "--url": url,
+            "--url": url,  # without one each console finds the box anew
+            "--config": str(file.absolute()) if file else None,
             "--operator": operator,
             "--lang": lang,
             "--theme": theme,
@@ -83,7 +84,8 @@ def tui_command(
         raise click.ClickException(_NOT_HERE)
     settings = _settings(operator, read_only, plain, lang, theme)
     settings.keymap = _keymap(keymap)
-    return _run(_console(url, key, ca or "", settings, slow), mouse)
+    at = reach(url, ca, file)
+    return _run(_console(at.url, key, at.cacert, settings, slow), mouse)
 
 
 def find_key(file: Path | None) -> str:

@@ -8,8 +8,8 @@ from appliance.doctor.finding import Finding, fail, ok, size, warn
 from appliance.doctor.ground import Ground
 from appliance.gguf import BadModel
 from appliance.models import ModelFile
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.lint import Lint, lint
-from appliance.prepare.template import CHATML
 
 
 def look(ground: Ground) -> Iterator[Finding]:

@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 
 from appliance.banner import base_url
 from appliance.config import Config
-from appliance.doctor.sockets import Holder, locked_by, ports_of
-from appliance.tls import tls_on
+from appliance.config.secured import tls_on
+from appliance.doctor.sockets import Holder, locked_by
+from appliance.doctor.standing import standing
+from appliance.trusted import of_file, of_first
 
 LOCK = "daemon.lock"
 TIMEOUT_S = 10.0
@@ -74,16 +76,14 @@ class Box:
     @classmethod
     def find(cls, config: Config, *, url: str = "", key: str = "", cacert: str = "") -> Self:
         """By what it holds on this machine, unless `url` says where it is."""
-        holder, hidden, port = None, False, config.server.port
+        holder, hidden = None, False
         try:
             holder = locked_by(config.server.state_dir / LOCK)
         except PermissionError:
             hidden = True
-        if holder is not None:  # it may have been told another port than the configuration's
-            listens = {one.port for one in ports_of(holder.pid)}
-            port = port if port in listens else min(listens, default=port)
-        if not url and port and (hidden or holder is not None):
-            url = base_url(config.server.host, port, tls=tls_on(config))
+        if not url and (hidden or holder is not None):
+            host, port = standing(holder, config.server)
+            url = base_url(host, port, tls=tls_on(config)) if port else ""
         found = cls(holder, url.rstrip("/"), key, lambda: _trust(config, cacert))
         found.hidden = hidden
         return found
@@ -144,17 +144,6 @@ class Box:
         return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
 
 
-def place_of(config: Config) -> tuple[str, str]:
-    """URL of the box that runs here, and the file of its CA, empty without; both empty where none
-    answers, as one that is starting."""
-    box = Box.find(config)
-    if not (box.url and box.get("/health").status):
-        return "", ""
-    ca = config.server.state_dir / "tls" / "ca.pem"
-    own = box.url.startswith("https:") and not config.tls.cert and ca.is_file()
-    return box.url, str(ca) if own else ""
-
-
 def _wants_tls(answer: Answer) -> bool:
     error = answer.json.get("error") if answer.status == 400 else None
     return isinstance(error, dict) and error.get("code") == "tls_required"
@@ -163,15 +152,9 @@ def _wants_tls(answer: Answer) -> bool:
 def _trust(config: Config, cacert: str) -> ssl.SSLContext:
     """Raises OSError where the certificate cannot be read."""
     if cacert:
-        return ssl.create_default_context(cafile=cacert)
+        return of_file(cacert)
     own = config.server.state_dir / "tls" / "server.pem"
-    context = ssl.create_default_context(
-        cafile=str(Path(config.tls.cert) if config.tls.cert else own)
-    )
-    # That certificate and no other, whatever name we call it by.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.check_hostname = False
-    return context
+    return of_first(Path(config.tls.cert) if config.tls.cert else own)
 
 
 def _why(error: Exception) -> str:

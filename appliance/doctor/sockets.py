@@ -23,6 +23,8 @@ class Listener:
     address: str
     port: int
     inode: int
+    owner: int = -1
+    """Its user's number."""
 
     @property
     def wild(self) -> bool:
@@ -153,7 +155,7 @@ def _table(path: Path) -> Iterator[Listener]:
         parts = line.split()
         if len(parts) > 9 and parts[3] == _LISTEN:
             address, _, port = parts[1].partition(":")
-            yield Listener(_address(address), int(port, 16), int(parts[9]))
+            yield Listener(_address(address), int(port, 16), int(parts[9]), int(parts[7]))
 
 
 def _address(text: str) -> str:

@@ -71,6 +71,7 @@ class Tensor:
     offset: int
     """From the start of the data."""
     size: int
+    """Bytes."""
     shape: tuple[int, ...] = (1,)
     """The length of a row first."""
 
@@ -107,10 +108,16 @@ def read_contents(reader: Reader, size: int) -> Contents:
     return contents
 
 
+def _spelt(data: bytes) -> str:
+    """Letters as they are, other bytes in hex."""
+    text = data.decode("latin-1")
+    return f'"{text}"' if text.isascii() and text.isprintable() else f"bytes {data.hex(' ')}"
+
+
 def _counts(reader: Reader) -> tuple[int, int]:
     magic = reader.take(4, "its first bytes")
     if magic != b"GGUF":
-        raise BadModel(f"it is not a GGUF file (it begins with {magic!r})")
+        raise BadModel(f"it is not a GGUF file (it begins with {_spelt(magic)})")
     version = reader.u32("its version")
     if version & 0xFFFF == 0:
         raise BadModel("it is big-endian; convert it to little-endian")

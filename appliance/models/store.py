@@ -5,11 +5,11 @@ anything of it is deleted. So a power cut leaves no half model, only a folder wh
 a dot; nobody has such a folder locked, and the next change of the store deletes it.
 """
 
-import difflib
 from pathlib import Path
 
 import msgspec
 
+from appliance.alike import alike
 from appliance.gguf import BadModel
 from appliance.models.adding import Adding
 from appliance.models.choice import forget_choice, read_choice, write_choice
@@ -163,8 +163,8 @@ class Store:
     def _unknown(self, name: str) -> str:
         came = packaged_name()
         names = [*self._names(), *([came] if came is not None else [])]
-        near = difflib.get_close_matches(name, names, 1, 0.5)
-        hint = f"Did you mean `{near[0]}`?" if near else "`steelyard model list` shows all"
+        near = alike(name, names, 0.5)
+        hint = f"Did you mean `{near}`?" if near else "`steelyard model list` shows all"
         return f"no model is named `{name}`. {hint}"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.study.errors import StudyError
+from appliance.trusted import of_file
 
 TIMEOUT_S = 900.0
 """For one answer, its time in the queue included."""
@@ -63,8 +64,10 @@ class Box:
         key: str = "",
         cacert: str | None = None,
         sleep: Callable[[float], object] = time.sleep,
+        looked: str = "",
     ) -> None:
-        """`sleep` is for tests. Raises StudyError for a URL or a CA file of no use."""
+        """`looked`: where no address was given, what was looked for on this machine. `sleep` is for
+        tests. Raises StudyError for a URL or a CA file of no use."""
         self.url = url.rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise StudyError(f"{url!r} is no URL of a box: give --url http://ADDRESS:PORT")
@@ -80,6 +83,7 @@ class Box:
             urllib.request.HTTPSHandler(context=context),
         )
         self._sleep = sleep
+        self._looked = f" ({looked})" if looked else ""
         self._lock = threading.Lock()
         self._model = "default"
 
@@ -148,14 +152,14 @@ class Box:
         if isinstance(error, NotAnswered):
             return f"the box at {self.url} refuses: {error}"
         return (
-            f"no box answers at {self.url}: {error}. Start it (`steelyard serve`) or give --url; "
-            "`study tokens` and `study bytes` need none"
+            f"no box answers at {self.url}{self._looked}: {error}. Start it (`steelyard serve`) "
+            "or give --url; `study tokens` and `study bytes` need none"
         )
 
 
 def _trust(cacert: str | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=cacert)
+        return of_file(cacert or "")
     except (OSError, ssl.SSLError) as error:
         raise StudyError(f"{cacert} cannot be used as a CA's certificate: {error}") from None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from appliance.config import WILDCARDS, Config, is_loopback
+from appliance.config import WILDCARDS, Config
 from appliance.tls.certificates import DAY, covers, days_left, fingerprint, names_of, normal
 from appliance.tls.context import make_context
 from appliance.tls.errors import TlsError
@@ -29,24 +29,6 @@ WARN_DAYS = 21
 """The box renews its own at 30; then the operator must do something."""
 
 _Signature = tuple[tuple[int, int, int], ...]
-
-
-def tls_on(config: Config) -> bool:
-    """Whether the box speaks TLS."""
-    tls = config.tls
-    if tls.mode != "auto":
-        return tls.mode == "on"
-    return bool(tls.cert or tls.client_ca) or not is_loopback(config.server.host)
-
-
-def in_clear(config: Config) -> str:
-    """A warning where keys would cross a network unencrypted, else empty."""
-    if tls_on(config) or is_loopback(config.server.host):
-        return ""
-    return (
-        'tls.mode is "off": keys and texts cross the network in clear, and who listens can read '
-        "and use them"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,13 @@ def test_the_daemon_goes_over_to_what_was_installed_and_back(box: RunningBox) ->
 
     copy = home_of(box) / "copy.forecaster"
     assert run(box, "export", "v0001", str(copy)).returncode == 0
+    whole = copy.read_bytes()
+    for again in (("export", "v0001", str(copy)), ("report", "v0001", "-o", str(copy))):
+        refused = run(box, *again)
+        assert refused.returncode == 1
+        assert "exists already" in refused.stderr
+        assert copy.read_bytes() == whole
+    assert run(box, "export", "v0001", str(copy), "--force").returncode == 0
     assert run(box, "import", str(copy)).returncode == 0
     box.wait_until(lambda: serving() == "v0002", 30, "the imported one")
     answer = box.admin("POST", "/admin/forecasters/v0001/use")
@@ -173,11 +180,16 @@ def test_a_locked_box_is_entered_with_a_key_of_its_own_that_is_revoked(
     assert box.http.post("/v1/chat/completions", json={}).status_code == 401
     few = prompts.parent / "few.jsonl"
     few.write_text('{"prompt": "One more."}\n{"prompt": "And another."}')
-    words = asked(box, few)
+    refused = run(box, *asked(box, few))
+    assert refused.returncode == 1
+    assert "4 answers to 2 prompts, too few" in refused.stderr
+    assert len(kept(box)) == 84, "nothing was generated"
+    more = prompts.parent / "two-more.jsonl"
+    more.write_text(f"{prompts.read_text().rstrip()}\n{few.read_text()}")
+    words = asked(box, more, "--install", "never")
     at = words.index("--url")  # without it, the box of this machine is found by itself
     done = run(box, *words[:at], *words[at + 2 :])
-    assert done.returncode == 1
-    assert "are too few" in done.stderr
+    assert done.returncode == 0, done.stderr
     assert len(kept(box)) == 84 + 4
     keys = {key["name"]: key["state"] for key in box.admin("GET", "/admin/keys").json()["keys"]}
     assert keys["calibration"] == "revoked"

@@ -14,6 +14,7 @@ import httpx
 import openai
 import pytest
 
+from tests.box.commanded import steelyard
 from tests.box.conftest import Start
 from tests.box.running import RunningBox
 from tests.box.wire import CHAT, HELLO, chat, connected, error_of, events_of, saying
@@ -91,6 +92,25 @@ def test_the_official_client_works_with_the_exported_ca(
     monkeypatch.setenv("SSL_CERT_FILE", str(ca))
     with openai_client(box) as client:
         assert client.models.list().data
+
+
+def test_commands_on_the_box_need_neither_its_address_nor_its_ca(
+    box: RunningBox, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listens on a port that no configuration tells."""
+    monkeypatch.setenv("STEELYARD_ADMIN_KEY", box.admin_key)
+    monkeypatch.delenv("STEELYARD_URL", raising=False)
+    config = str(home / "steelyard.toml")
+    shown = steelyard(home, "status", "--line", "--config", config)
+    assert shown.returncode in (0, 1, 2), shown.stderr
+    assert "SERVING" in shown.stdout
+    told = steelyard(home, "forecast", "Hello", "--config", config)
+    assert told.returncode == 0, told.stderr
+    cancelled = steelyard(home, "requests", "cancel", "chatcmpl-none", "--config", config)
+    assert "chatcmpl-none" in cancelled.stderr
+    assert "--url" not in cancelled.stderr
+    elsewhere = steelyard(tmp_path, "forecast", "Hello", "--url", box.url)
+    assert "certificate is not trusted" in elsewhere.stderr
 
 
 def test_without_the_ca_the_official_client_refuses_the_box(box: RunningBox) -> None:

@@ -112,9 +112,12 @@ def test_a_key_can_have_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(["board", "keygen", str(key), "--encrypt"]) == 0
     with pytest.raises(TypeError):
         load_pem_private_key(key.read_bytes(), None)
-    assert run(["board", "sign", str(image), "--key", str(key)]) == 0
-    monkeypatch.setattr(board.click, "prompt", lambda *args, **given: "guess")
-    assert run(["board", "sign", str(tmp_path / "x"), "--key", str(key)]) == 1
+    words = tmp_path / "words"
+    words.write_text("open sesame\n")
+    given = ["--key", str(key), "--passphrase-file", str(words)]
+    assert run(["board", "sign", str(image), *given]) == 0
+    words.write_text("guess\n")
+    assert run(["board", "sign", str(tmp_path / "x"), *given]) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 files against minisign's own program."""
 
 import argparse
+import base64
 import errno
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from appliance.bundle import ed25519, entry, minisign, signing
 from appliance.bundle.errors import BundleError
 from appliance.bundle.minisign import PublicKey
+from appliance.bundle.passphrase import work
 from appliance.bundle.signing import SecretKey
+from appliance.cli import run
 
 from .bundle_box import KEY, STRANGER
 
@@ -185,6 +189,60 @@ def test_a_damaged_secret_key_is_refused() -> None:
     lines[1] = lines[1][: middle + 40] + other + lines[1][middle + 41 :]
     with pytest.raises(BundleError, match="damaged"):
         signing.parse_secret("\n".join(lines))
+
+
+def sealed(passphrase: bytes, ops: int, memory: int, cost: int, parallel: int) -> str:
+    """KEY's file as minisign seals it, with scrypt's numbers said rather than derived."""
+    first, line = KEY.text().splitlines()
+    data = base64.b64decode(line)
+    salt = bytes(range(32))
+    stream = hashlib.scrypt(passphrase, salt=salt, n=cost, r=8, p=parallel, dklen=104)
+    body = bytes(one ^ other for one, other in zip(data[54:], stream, strict=True))
+    head = b"EdScB2" + salt + ops.to_bytes(8, "little") + memory.to_bytes(8, "little")
+    return f"{first}\n{base64.b64encode(head + body).decode()}\n"
+
+
+@pytest.mark.parametrize(
+    ("ops", "memory", "cost", "parallel"),
+    [(32768, 16 << 20, 1024, 1), (0, 1 << 20, 1024, 1), (1 << 20, 4 << 20, 4096, 8)],
+)
+def test_a_secret_key_opens_with_its_passphrase_alone(
+    ops: int, memory: int, cost: int, parallel: int
+) -> None:
+    text = sealed(b"open sesame", ops, memory, cost, parallel)
+    assert signing.parse_secret(text, lambda: b"open sesame") == KEY
+    with pytest.raises(BundleError, match="the passphrase is another"):
+        signing.parse_secret(text, lambda: b"open barley")
+    with pytest.raises(BundleError, match="has a passphrase, and none was given"):
+        signing.parse_secret(text)
+    assert signing.parse_secret(KEY.text(), lambda: pytest.fail("asked for nothing")) == KEY
+
+
+def test_a_bundle_is_not_begun_with_another_passphrase(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, words = tmp_path / "own.key", tmp_path / "words"
+    key.write_text(sealed(b"open sesame", 32768, 16 << 20, 1024, 1))
+    words.write_text("open barley\n")
+    command = ["bundle", "create", str(tmp_path / "out"), "--key", str(key)]
+    assert run([*command, "--passphrase-file", str(words)]) == 1
+    assert "the passphrase is another" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_work_is_what_minisign_itself_asks_of_a_machine() -> None:
+    assert work(1 << 25, 1 << 30) == (1 << 20, 1), "its own keys, a GiB"
+    assert work(1 << 24, 1 << 29) == (1 << 19, 1), "where that was not to be had"
+
+
+def test_a_key_that_asks_for_endless_work_is_refused_at_once() -> None:
+    text = sealed(b"x", 32768, 16 << 20, 1024, 1).splitlines()
+    data = bytearray(base64.b64decode(text[1]))
+    for ops, memory in ((1 << 60, 1 << 60), (1 << 62, 1 << 30), (1 << 40, 1 << 29)):
+        data[38:54] = ops.to_bytes(8, "little") + memory.to_bytes(8, "little")
+        line = base64.b64encode(data).decode()
+        with pytest.raises(BundleError, match="more than any key of minisign's"):
+            signing.parse_secret(f"{text[0]}\n{line}\n", lambda: b"x")
 
 
 def test_minisigns_own_program_agrees(tmp_path: Path) -> None:

@@ -5,19 +5,22 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
 import pytest
 
 from appliance.calibrate import material
-from appliance.calibrate.cases import Case, TooFew, enough
+from appliance.calibrate.answers import Sampling, missing
+from appliance.calibrate.cases import Case, TooFew, enough, worth_generating
 from appliance.calibrate.catalogue import catalogue, install
 from appliance.calibrate.fit import Made, make
 from appliance.calibrate.incumbent import InUse, fingerprint, in_use
 from appliance.calibrate.report import page
 from appliance.calibrate.status import Status
 from appliance.forecast.bundle import Bundle
+from appliance.forecast.dataset import Answered, Prompt
 from appliance.forecast.hazard import Lengths, hazards_of
 from appliance.forecast.versions import Versions
 from tests.unit.calibrate_parts import MODEL, ORDER, case, cases, made_of, shuffled, teller
@@ -110,6 +113,47 @@ def test_ten_samples_are_refused_with_a_number_and_a_remedy() -> None:
     of: list[Case] = [replace(one, use="evaluation") for one in cases(60)]
     with pytest.raises(TooFew, match="0 answers to 0 prompts"):
         enough(of, "Wait.")
+
+
+def prompts_of(count: int, use: Literal["train", "evaluation"] = "train") -> list[Prompt]:
+    return [Prompt(id=f"{use}-{at}", messages=(), use=use) for at in range(count)]
+
+
+def answer_of(prompt: Prompt, sample: int, temperature: float = 0.7) -> Answered:
+    return Answered(
+        id=prompt.id, sample=sample, temperature=temperature, top_p=0.95, max_tokens=8, seed=0,
+        finish_reason="stop", prompt_tokens=1, completion_tokens=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prompts", "samples", "told"),
+    [
+        (29, 64, "1856 answers to 29 prompts"),
+        (57, 1, "57 answers to 57 prompts"),
+        (58, 1, ""),
+        (30, 2, ""),
+    ],
+)
+def test_too_little_is_said_before_any_of_it_is_generated(
+    prompts: int, samples: int, told: str
+) -> None:
+    drawn = Sampling(samples=samples, temperature=0.7, top_p=0.95, max_tokens=8)
+    given = [*prompts_of(prompts), *prompts_of(90, "evaluation")]
+    for known in ([], [answer_of(given[0], 0), answer_of(given[-1], 0)]):
+        wanted = missing(given, known, drawn)
+        if not told:
+            worth_generating(given, known, wanted, drawn)
+            continue
+        with pytest.raises(TooFew, match=rf"{told}, too few.*Nothing was generated"):
+            worth_generating(given, known, wanted, drawn)
+
+
+def test_answers_drawn_otherwise_are_cases_of_their_own() -> None:
+    given = prompts_of(20)
+    drawn = Sampling(samples=2, temperature=0.7, top_p=0.95, max_tokens=8)
+    known = [answer_of(prompt, 0, temperature=0.0) for prompt in given]
+    worth_generating(given, known, missing(given, known, drawn), drawn)
 
 
 # -- against the version in use ------------------------------------------------------------------

@@ -140,7 +140,8 @@ def test_version_2_is_read_too(directory: Path) -> None:
     [
         (b"", "truncated: it ends after 0 bytes in its first bytes, and at least 4 more"),
         (b"GGUF", "truncated"),
-        (b"PK\x03\x04" * 10, "not a GGUF file"),
+        (b"PK\x03\x04" * 10, r"not a GGUF file \(it begins with bytes 50 4b 03 04\)"),
+        (b"<!DOCTYPE html>", r'not a GGUF file \(it begins with "<!DO"\)'),
         (make_gguf(head=b"GGUF\0\0\0\x03"), "big-endian"),
         (make_gguf(head=b"GGUF\x01\0\0\0"), "version 1"),
         (make_gguf(head=b"GGUF\x63\0\0\0"), "version 99"),
