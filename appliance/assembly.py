@@ -24,9 +24,9 @@ from appliance.forecasts import Forecasts
 from appliance.ledger import corrections as log
 from appliance.ledger.lengths import Past, read_past
 from appliance.models import ModelFile
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.client import Preparer
 from appliance.prepare.messages import PrepareLimits
-from appliance.prepare.template import CHATML
 from appliance.snapshot import EngineSnapshot
 from appliance.steering import Steering, forecast_error
 from appliance.supervisor import Supervisor

@@ -10,7 +10,9 @@ What installs a box (`appliance.bundle`) has its own: it runs without this packa
 import contextlib
 import errno
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,9 @@ from appliance.ownership import hand_over
 
 _NO_SYNC = frozenset({errno.EACCES, errno.EINVAL, errno.ENOTSUP})
 """Of a folder: it may be written and not read, or its file system cannot sync one."""
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.new", re.DOTALL)
+LEFT_S = 3600.0
+"""A draft is a file of some KB to MB that is written at once: so old, nobody writes it any more."""
 
 
 def replace(
@@ -41,6 +46,20 @@ def create(path: Path, content: bytes, mode: int = 0o666) -> None:
     with _draft(path, content, mode) as draft:
         os.link(draft, path)
     _sync_names(path.parent)
+
+
+def sweep(folder: Path) -> int:
+    """Removes what processes that were killed while they wrote have left in `folder` and below;
+    returns how many files. What is younger than `LEFT_S` may still be written; a folder that cannot
+    be read is passed over, and so is what others removed meanwhile."""
+    removed = 0
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names if _DRAFT.fullmatch(name)):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime >= LEFT_S:
+                    path.unlink()
+                    removed += 1
+    return removed
 
 
 def sync(path: Path) -> None:

@@ -115,7 +115,8 @@ class EngineChild:
             await asyncio.to_thread(self._process.wait, timeout)
 
     async def reap(self, timeout: float = _REAP_S) -> int:
-        """Its exit status, negative for a signal; kills it when it does not exit in time."""
+        """Its exit status, negative for a signal; kills it when it has not exited after `timeout`
+        seconds."""
         try:
             return await asyncio.to_thread(self._process.wait, timeout)
         except subprocess.TimeoutExpired:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.commands import Load, LoraSet
 from appliance.engine.keeping import Costs
+from appliance.engine.llama import llama_cpp
 from appliance.engine.plan import Chunk, Clear, Copy, Move, Restore, Save
 from appliance.engine.reports import Ready
 from appliance.engine.vocab import Vocab
@@ -243,7 +243,7 @@ class Runner:
     @property
     def library(self) -> Any:
         """llama.cpp's, with whatever of ours the build put into it."""
-        return llama_cpp.llama_cpp._lib
+        return llama_cpp._lib
 
     @property
     def context(self) -> Any:

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import llama_cpp
 import numpy as np
 from llguidance import LLTokenizer
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from appliance.engine.commands import Sampling, Submit
 from appliance.engine.constrain import Constraint, ConstraintError
+from appliance.engine.llama import llama_cpp
 from appliance.engine.reports import TokenLogprob
 
 Logits = NDArray[np.float32]

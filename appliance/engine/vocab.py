@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import llama_cpp
 from llguidance import LLTokenizer
+
+from appliance.engine.llama import llama_cpp
 
 log = logging.getLogger("appliance.llama")
 
@@ -194,9 +195,7 @@ class Vocab:
         made: LLTokenizer = LLTokenizer.from_llamacpp(  # type: ignore[attr-defined]
             tokens=[b"\xff" + p if t in special else p for t, p in enumerate(self.pieces)],
             vocab_ptr=self.handle,
-            tokenize_fptr=ctypes.cast(
-                llama_cpp.llama_cpp._lib.llama_tokenize, ctypes.c_void_p
-            ).value,
+            tokenize_fptr=ctypes.cast(llama_cpp._lib.llama_tokenize, ctypes.c_void_p).value,
             eos_token=ends,
             slices=None,
         )

@@ -118,7 +118,8 @@ class Child:
         await self._link.send(data)
 
     async def report(self, timeout: float) -> Report:
-        """The next report. Raises TimeoutError, or ChildLost when there will be none."""
+        """The next report, within about `timeout` seconds. Raises TimeoutError, or ChildLost when
+        there will be none."""
         for patience in (timeout, _GRACE_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):

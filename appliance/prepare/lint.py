@@ -13,9 +13,10 @@ import jinja2.nodes
 import msgspec
 
 from appliance.errors import ApiError
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.client import PrepareError, Preparer
 from appliance.prepare.messages import ChatJob, PrepareLimits
-from appliance.prepare.template import CHATML, RESERVED, environment
+from appliance.prepare.template import RESERVED, environment
 
 _USER, _SYSTEM, _ASSISTANT = "the user's words", "the operator's rule", "the answer before"
 LIMITS = PrepareLimits(template_s=10.0, prepare_s=60.0)

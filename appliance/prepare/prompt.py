@@ -6,10 +6,11 @@ from typing import Any
 
 from appliance.engine.vocab import Vocab
 from appliance.errors import BadRequest
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.conversation import Message, Tool, normalise, with_text_arguments
 from appliance.prepare.guard import Guard, Mark
 from appliance.prepare.messages import ChatJob
-from appliance.prepare.template import CHATML, RESERVED, ChatTemplate, TemplateTypeError
+from appliance.prepare.template import RESERVED, ChatTemplate, TemplateTypeError
 from appliance.prepare.toolprompt import as_plain_text, speaks_hermes
 
 

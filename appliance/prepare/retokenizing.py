@@ -10,10 +10,10 @@ import msgspec
 
 from appliance.errors import ApiError
 from appliance.gguf.tokenizer import SPECIALS, Tokenizer, read_tokenizer
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.client import PrepareError, Preparer
 from appliance.prepare.messages import PrepareLimits, TokenizeJob
 from appliance.prepare.samples import SAMPLES
-from appliance.prepare.template import CHATML
 
 SAME = 0.02
 """Counts that differ by less mean the same to whoever plans with them."""

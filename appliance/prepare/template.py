@@ -24,14 +24,6 @@ MAX_OUTPUT = 4 * 1024 * 1024
 MAX_GROWTH = 4
 """Times that a template may repeat what it was given."""
 
-CHATML = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""For models that bring no template."""
-
 RESERVED = frozenset(
     {
         "messages",

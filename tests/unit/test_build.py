@@ -1,3 +1,5 @@
+"""What the engine's build is: when it is made anew, what it is compiled from, and its own test."""
+
 import json
 import signal
 from pathlib import Path

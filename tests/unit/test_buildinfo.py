@@ -1,3 +1,5 @@
+"""The record that an engine's build leaves, and what is told of it."""
+
 import json
 
 import pytest

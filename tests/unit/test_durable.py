@@ -2,7 +2,10 @@
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +162,51 @@ def test_what_root_writes_is_given_to_the_owner_of_the_folder_before_it_has_its_
     assert name.startswith(".a.")
     assert uid == tmp_path.stat().st_uid
     assert not followed
+
+
+def test_what_a_killed_writer_left_is_swept_away_once_it_is_old(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, signal\n"
+        "from appliance import durable\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"durable.replace(pathlib.Path({str(tmp_path / 'sub' / 'a')!r}), b'new')"
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a").write_bytes(b"old")
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "sub").glob(".a.*.new")
+    assert durable.sweep(tmp_path) == 0  # it may still be written
+    os.utime(left, (0, 0))
+    assert durable.sweep(tmp_path) == 1
+    assert names(tmp_path / "sub") == ["a"]
+    assert (tmp_path / "sub" / "a").read_bytes() == b"old"
+
+
+def test_sweeping_spares_what_is_no_draft_of_ours(tmp_path: Path) -> None:
+    spared = ["a.new", ".a.new", ".a.12345678.old", ".a.1234567g.new", "a.12345678.new", ".b"]
+    for name in spared:
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (0, 0))
+    assert durable.sweep(tmp_path) == 0
+    assert names(tmp_path) == sorted(spared)
+    assert durable.sweep(tmp_path / "missing") == 0
+
+
+def test_daemon_sweeps_its_state_directory_before_it_serves(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    left = state / ".forecaster.0123abcd.new"
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    config = tmp_path / "steelyard.toml"
+    config.write_text(f'[model]\npath = "{tmp_path / "none.gguf"}"\n[server]\nport = 0\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", "serve", "--config", str(config)],
+        env={**os.environ, "STEELYARD_SERVER_STATE_DIR": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "none.gguf" in done.stderr, "it was to stop at the model"
+    assert not left.exists()

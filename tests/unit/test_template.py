@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.errors import BadRequest
+from appliance.prepare.chatml import CHATML
 from appliance.prepare.conversation import normalise, read_tools, with_text_arguments
 from appliance.prepare.guard import Guard
-from appliance.prepare.template import CHATML, ChatTemplate
+from appliance.prepare.template import ChatTemplate
 from appliance.prepare.toolprompt import as_plain_text, speaks_hermes
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|system|>", "<filename>"]

@@ -1,3 +1,5 @@
+"""Which compiler builds the engine, and what it must not do on this CPU."""
+
 import os
 import shutil
 
