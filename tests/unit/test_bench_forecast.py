@@ -1,3 +1,5 @@
+"""The answers that the forecast's benchmark keeps and reads: lengths and signals, no words."""
+
 import gzip
 import json
 from pathlib import Path

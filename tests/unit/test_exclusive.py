@@ -11,7 +11,7 @@ from appliance.engine.plan import Chunk, Clear, Plan
 from appliance.engine.scheduler import Scheduler
 from appliance.engine.sequence import Sequence
 from tests.unit.engine_parts import Simulation, answer_to, make_scheduler, make_submit
-from tests.unit.test_scheduler import SchedulerMachine, submits
+from tests.unit.scheduler_machine import SchedulerMachine, submits
 
 
 def turn(sequence: Sequence) -> tuple[int, int]:

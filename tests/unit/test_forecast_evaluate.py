@@ -1,3 +1,5 @@
+"""How a forecaster is compared with simpler ways, and when it wins."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Which prompts are of one family, so that no test is learned by heart."""
+
 import numpy as np
 import pytest
 

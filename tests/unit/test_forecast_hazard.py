@@ -1,3 +1,5 @@
+"""Distributions over lengths: bins, survival, quantiles, what is left to believe."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""The scores of forecasts, against their definitions."""
+
 import numpy as np
 import pytest
 

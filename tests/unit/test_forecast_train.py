@@ -1,3 +1,5 @@
+"""The network: how large it is, how it is kept, and that training finds what is there."""
+
 from dataclasses import replace
 
 import numpy as np

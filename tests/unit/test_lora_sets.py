@@ -10,8 +10,8 @@ from appliance.engine.sequence import Sequence, State
 from appliance.engine.sets import TURN, Sets
 from appliance.engine.turns import HELD_STEPS
 from tests.unit.engine_parts import Simulation, make_scheduler, make_submit
+from tests.unit.scheduler_machine import submits
 from tests.unit.test_pools_at_random import PoolsMachine, pools
-from tests.unit.test_scheduler import submits
 
 X: LoraSet = ((0, 1.0),)
 Y: LoraSet = ((0, 0.5), (2, -1.0))

@@ -12,7 +12,7 @@ from appliance.engine.commands import Expect, Pool, Steer, Submit
 from appliance.engine.keeping import Costs
 from appliance.engine.sequence import Sequence
 from tests.unit.engine_parts import Simulation, make_scheduler
-from tests.unit.test_scheduler import N_CELLS, submits
+from tests.unit.scheduler_machine import N_CELLS, submits
 
 pools = st.sampled_from(("a", "b"))
 numbers = st.sampled_from((0.0, 0.3, 0.6, 1.0, 5.0, -1.0, 1e300, inf, -inf, nan))
