@@ -3,7 +3,6 @@
 A TOML file of prices that the operator looked up; docs/cost.md has an example. Money in nano.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.accounts.cost import MICRO, NANO, rounded
+from appliance.alike import alike
 from appliance.errors import ForOperator
 
 FILE_BYTES = 1024 * 1024
@@ -124,8 +124,8 @@ def _number_faults(entry: Mapping[str, Any], key: str, where: str) -> Iterator[s
 def _unknown(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> Iterator[str]:
     for key in table:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}"
+            close = alike(key, known)
+            hint = f"did you mean `{close}`?" if close else f"known are {', '.join(known)}"
             yield f"{where}: no key {key[:40]!r}; {hint}"
 
 

@@ -31,6 +31,7 @@ def facts_of(
         ledger_problem="" if now.ledger.ok else now.ledger.problem,
         chain_broken=not now.chain_ok,
         bad_row=bad_row,
+        disk=str(config.server.state_dir),
         disk_free=slow.disk_free,
         disk_total=slow.disk_total,
         disk_least=LOW_DISK_BYTES,

@@ -48,8 +48,8 @@ class Ticket(Protocol):
     def position(self) -> int: ...
 
     async def next(self, timeout: float | None = None) -> Event | None:
-        """The next event; None when none came in time. Raises ApiError when the request is over
-        without an answer, StopAsyncIteration after the last choice."""
+        """The next event; None when none came in `timeout` seconds. Raises ApiError when the
+        request is over without an answer, StopAsyncIteration after the last choice."""
         ...
 
     def cancel(

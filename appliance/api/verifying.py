@@ -166,7 +166,7 @@ async def _ended(child: asyncio.subprocess.Process) -> None:
             await asyncio.wait_for(child.wait(), _END_S)
 
 
-def _first(rows: list[Any]) -> int | None:
+def _first(rows: list[object]) -> int | None:
     return min((row for row in rows if isinstance(row, int)), default=None)
 
 

@@ -11,11 +11,13 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sqlite_utils import Database
 
 from appliance import durable
 from appliance.ledger import verify
@@ -89,7 +91,7 @@ def export(source: Source, target: Path, wall_ns: int) -> Bundle:
     return Bundle(final, head["seq"], head["hash"], seals, size, warnings)
 
 
-def _try(ledger: Path, change: Any, what: str) -> tuple[str, ...]:
+def _try(ledger: Path, change: Callable[[Database], object], what: str) -> tuple[str, ...]:
     """An export is wanted most where the ledger cannot be written any more."""
     try:
         with closing(connect(ledger, create=False)) as db, transaction(db, ledger):

@@ -165,7 +165,8 @@ class Ledger:
         return self._put(Task(change=change))
 
     def flush(self, timeout: float) -> bool:
-        """Waits until all that was queued before is durable; False if it is not in time."""
+        """Waits until all that was queued before is durable; False if it is not in `timeout`
+        seconds."""
         mark = self._put(Task(change=lambda db: None, kept=True))
         try:
             mark.result(timeout)

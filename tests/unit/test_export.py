@@ -1,3 +1,5 @@
+"""A bundle for auditors verifies on its own, and holds what it was asked to hold."""
+
 import json
 import os
 import shutil

@@ -1,3 +1,5 @@
+"""When a segment of the ledger is sealed, and what a seal proves."""
+
 import stat
 import time
 from datetime import date

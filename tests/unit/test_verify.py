@@ -1,3 +1,5 @@
+"""The verifier: what it says of a ledger and of digests, and that it changes nothing."""
+
 import io
 import json
 import os
