@@ -57,6 +57,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     sharper: SharperReport | None = None
     """The second forecast, made when the prompt was read; None: nothing to make it of."""
     sharper_problem: str = ""
+    guarantee: str = ""
+    """What may be claimed of the 90 % bound as calibrated; empty in files of before."""
     duel: Duel | None
     """None: there was no version in use."""
 

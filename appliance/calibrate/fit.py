@@ -22,6 +22,7 @@ from appliance.calibrate.teller import Teller
 from appliance.forecast import baselines, export, features
 from appliance.forecast.archive import Arrays
 from appliance.forecast.bundle import Bundle, Manifest
+from appliance.forecast.conformal import guarantee
 from appliance.forecast.evaluate import Bounds as Limits
 from appliance.forecast.evaluate import Comparison, compare
 from appliance.forecast.families import PARTS, Part
@@ -228,6 +229,7 @@ def _findings(learned: _Learned, model: ModelFile, order: Order, judged: _Judged
         precision=judged.models.precision,
         sharper=learned.sharper.report,
         sharper_problem=learned.sharper.problem,
+        guarantee=guarantee(judged.limits.table, "", 0.9),
     )
 
 

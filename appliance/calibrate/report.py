@@ -8,6 +8,7 @@ import msgspec
 from appliance.calibrate import plots
 from appliance.calibrate.extras import Bound
 from appliance.calibrate.findings import Findings
+from appliance.forecast.conformal import ONLINE
 from appliance.forecast.evaluate import Method, Source
 from appliance.forecast.qualityfit import Told
 
@@ -155,6 +156,11 @@ def _tables(found: Findings) -> Iterator[str]:
         )
     yield "<h2>Bounds</h2>"
     yield from _table(_BOUND, _bounds(found))
+    if found.guarantee:
+        yield (
+            f'<p class="soft">As calibrated: {escape(found.guarantee)}. While it serves: '
+            f"{ONLINE}.</p>"
+        )
     yield "<h2>By source</h2>"
     yield from _table(_SOURCE, map(_source, told.sources))
     yield "<h2>By length</h2>"

@@ -264,6 +264,14 @@ def test_report_says_what_the_table_says(good: Made) -> None:
     assert set(told) == set(good.findings.__struct_fields__)
 
 
+def test_report_claims_of_its_bounds_what_calibration_gives_and_no_more(good: Made) -> None:
+    text = good.bundle.report_html.decode()
+    answers = good.findings.answers["calibration"]
+    assert "As calibrated: P(L &lt;= bound) &gt;= 90 % for an answer of this kind" in text
+    assert f"exchangeable with the {answers} that it was calibrated with" in text
+    assert "not for any one prompt" in text
+
+
 def test_names_from_outside_stay_text_in_the_report(good: Made) -> None:
     odd = msgspec.structs.replace(good.findings, model="<b>x</b>", embedder="<script>")
     html, _ = page(odd)
