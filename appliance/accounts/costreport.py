@@ -22,7 +22,7 @@ from appliance.accounts.allocation import (
 )
 from appliance.accounts.cost import MICRO, NOTHING_SET, Rates, rounded
 from appliance.accounts.prices import CloudPrice, read_prices
-from appliance.accounts.sums import Sums, read_sums
+from appliance.accounts.sums import Sums, foreign, read_sums
 from appliance.config import CostConfig
 from appliance.ledger.database import connect, explained
 
@@ -203,9 +203,4 @@ def _notes(rates: Rates, actual: Actual, sums: Sums) -> list[str]:
         notes.append(
             "Energy was not measured and cost.watts_busy is 0, so computing costs no energy here."
         )
-    if others := sorted(set(sums.currencies) - {rates.currency}):
-        notes.append(
-            f"The ledger also has costs in {', '.join(others)}, which are added here as if they "
-            f"were {rates.currency}: choose a period after cost.currency was changed."
-        )
-    return notes
+    return notes + foreign(sums.currencies, rates.currency)

@@ -19,8 +19,10 @@ DIMENSIONS: Mapping[str, str] = {
 }
 """What a report can be grouped by, and its column in the daily sums."""
 EPOCH = date(1970, 1, 1)
-RECENT = 1000
-"""Entries at either end of the ledger whose currency is looked at."""
+HOUR_NS = DAY_NS // 24
+HOUR_ENDS = 10
+"""Requests at either end of each hour whose currency is looked at: those that were refused have
+none. It changes with a restart alone, so this finds every one that lasted to an hour's end."""
 
 _SUMS = (
     "requests",
@@ -99,6 +101,7 @@ class Sums:
     names: Mapping[str, str] = field(default_factory=dict)
     """Each key's name by its id."""
     currencies: tuple[str, ...] = ()
+    """Of the period's costs."""
     used: tuple[date, date] | None = None
     """The first and the last day with usage, whatever the period."""
 
@@ -122,7 +125,7 @@ def read_sums(
         period=period,
         rows=tuple(rows),
         names=key_names(db, ids),
-        currencies=tuple(currencies(db)),
+        currencies=tuple(currencies(db, period)),
         used=used,
     )
 
@@ -184,14 +187,33 @@ def key_names(db: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def currencies(db: sqlite3.Connection) -> list[str]:
-    """Those of the oldest and the newest entries: enough to notice that it was changed."""
-    of_requests = (
-        "SELECT json_extract(body, '$.costs.currency') FROM entries WHERE kind = 'request' AND "
+def currencies(db: sqlite3.Connection, period: Period) -> list[str]:
+    """Those of the period's costs, by the first and the last requests of each hour."""
+    begin, end = day_number(period.first) * DAY_NS, (day_number(period.last) + 1) * DAY_NS
+    hours = db.execute(
+        "SELECT first_seq, last_seq FROM request_hours WHERE hour BETWEEN ? AND ?",
+        (begin // HOUR_NS, end // HOUR_NS - 1),
     )
-    found = db.execute(
-        f"{of_requests} seq <= (SELECT MIN(seq) FROM entries) + :recent UNION "
-        f"{of_requests} seq > (SELECT MAX(seq) FROM entries) - :recent",
-        {"recent": RECENT},
-    )
-    return [str(name) for (name,) in found if name is not None]
+    found: set[str] = set()
+    for first, last in hours.fetchall():
+        for order in ("ASC", "DESC"):
+            found.update(name for (name,) in db.execute(_CURRENCY.format(order), (first, last)))
+    return sorted(found)
+
+
+_CURRENCY = (
+    "SELECT name FROM (SELECT json_extract(body, '$.costs.currency') AS name FROM entries"
+    f" WHERE kind = 'request' AND seq BETWEEN ? AND ? ORDER BY seq {{}} LIMIT {HOUR_ENDS})"
+    " WHERE name IS NOT NULL LIMIT 1"
+)
+
+
+def foreign(names: Iterable[str], currency: str) -> list[str]:
+    """What a report says of costs that are in another currency than it."""
+    if others := sorted(set(names) - {currency}):
+        return [
+            f"The ledger also has costs in {', '.join(others)} in this period, which are added "
+            f"here as if they were {currency}: choose one that begins after cost.currency was "
+            "changed."
+        ]
+    return []

@@ -13,7 +13,7 @@ import msgspec
 from appliance.accounts.allocation import Usage
 from appliance.accounts.limits import money
 from appliance.accounts.quotas import DAY_S, Past, Quotas
-from appliance.accounts.sums import EPOCH, day_number, read_sums
+from appliance.accounts.sums import EPOCH, day_number, foreign, read_sums
 from appliance.ledger.database import connect, explained
 
 _COST = "cost_prefill + cost_decode + cost_cached + cost_idle"
@@ -110,14 +110,21 @@ def by_day(path: Path, key_id: str, first: date, last: date) -> dict[date, Figur
 
 
 def report(
-    path: Path, by: Sequence[str], *, now_ns: int, first: date | None, last: date | None
-) -> tuple[date, date, list[Line]]:
-    """Usage by group, and the days it is of. Raises LedgerError, sums.BadReport."""
+    path: Path,
+    by: Sequence[str],
+    *,
+    currency: str,
+    now_ns: int,
+    first: date | None,
+    last: date | None,
+) -> tuple[date, date, list[Line], list[str]]:
+    """Usage by group, the days it is of, and what is to be said of it. Raises LedgerError,
+    sums.BadReport."""
     with _reading(path) as db:
         sums = read_sums(db, by, now_ns=now_ns, first=first, last=last)
     lines = [_line(by, row, sums.names) for row in sums.rows]
     lines.sort(key=lambda line: tuple(line.group.values()))
-    return sums.period.first, sums.period.last, lines
+    return sums.period.first, sums.period.last, lines, foreign(sums.currencies, currency)
 
 
 def _line(by: Sequence[str], row: Usage, names: Mapping[str, str]) -> Line:

@@ -121,18 +121,21 @@ async def set_tenant(request: Request) -> Response:
 async def usage(request: Request) -> Response:
     """What was used in a period, by key, tenant, scenario, model, day; from the ledger."""
     box, query = box_of(request), request.query_params
+    currency = box.config.cost.currency
     by = [part for text in query.getlist("by") for part in text.split(",")] or ["key"]
     first, last = day(request, "from"), day(request, "to")
     with told():
-        first, last, lines = await run_in_threadpool(
-            report, box.keys.path, by, now_ns=time.time_ns(), first=first, last=last
-        )
+        first, last, lines, notes = await run_in_threadpool(
+            report, box.keys.path, by, currency=currency, now_ns=time.time_ns(),
+            first=first, last=last,
+        )  # fmt: skip
     return json_response(
         {
             "from": str(first),
             "to": str(last),
             "by": by,
-            "currency": box.config.cost.currency,
+            "currency": currency,
+            "notes": notes,
             "rows": [line.shown() for line in lines],
         }
     )

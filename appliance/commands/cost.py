@@ -47,6 +47,8 @@ def cost_report(
     config = load_config(file)
     report = _report(config, by, first and first.date(), last and last.date())
     click.echo(_text(report, "json" if as_json else "csv" if as_csv else "table"), nl=False)
+    for note in report.notes if as_csv else ():
+        click.echo(note, err=True)
 
 
 @cost_group.command("rates")

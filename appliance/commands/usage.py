@@ -2,6 +2,7 @@
 
 import csv
 import io
+import textwrap
 import time
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -43,20 +44,23 @@ def usage_command(
     from appliance.accounts.usage import report
 
     config, names = load_config(file), tuple(part.strip() for part in by.split(","))
-    begin, end, lines = report(
+    currency = config.cost.currency
+    begin, end, lines, notes = report(
         config.server.state_dir / FILE_NAME,
         names,
+        currency=currency,
         now_ns=time.time_ns(),
         first=first and first.date(),
         last=last and last.date(),
     )
-    currency = config.cost.currency
     if as_json:
-        click.echo(_json(names, begin, end, currency, lines))
+        click.echo(_json(names, begin, end, currency, notes, lines))
     elif as_csv:
         click.echo(_csv(names, currency, lines), nl=False)
     else:
         click.echo(_table(names, begin, end, currency, lines))
+    for note in () if as_json else notes:
+        click.echo(note if as_csv else "\n" + "\n".join(textwrap.wrap(note, 80)), err=as_csv)
 
 
 def _table(
@@ -106,7 +110,14 @@ def _csv(by: Sequence[str], currency: str, lines: "Sequence[Line]") -> str:
     return out.getvalue()
 
 
-def _json(by: Sequence[str], begin: date, end: date, currency: str, lines: "Sequence[Line]") -> str:
+def _json(
+    by: Sequence[str],
+    begin: date,
+    end: date,
+    currency: str,
+    notes: Sequence[str],
+    lines: "Sequence[Line]",
+) -> str:
     import msgspec
 
     body = {
@@ -114,6 +125,7 @@ def _json(by: Sequence[str], begin: date, end: date, currency: str, lines: "Sequ
         "to": end,
         "by": by,
         "currency": currency,
+        "notes": notes,
         "rows": [line.shown() for line in lines],
     }
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()

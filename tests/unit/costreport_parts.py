@@ -26,12 +26,14 @@ FIRST = (date(2026, 1, 1) - date(1970, 1, 1)).days
 NOW = (FIRST + 2) * DAY_NS
 
 
-def ledger(state: Path, rows: Sequence[RequestRow], config: CostConfig = CONFIG) -> Path:
-    """A ledger of these rows, priced."""
+def ledger(
+    state: Path, rows: Sequence[RequestRow], config: CostConfig = CONFIG, *, first_number: int = 1
+) -> Path:
+    """A ledger of these rows, priced; more of them for one that is there."""
     path, costing = state / "ledger.sqlite", Costing(Rates.of(config), PrefillPace())
     state.mkdir(exist_ok=True)
     db = connect(path)
-    priced = [msgspec.structs.replace(row, number=i) for i, row in enumerate(rows, 1)]
+    priced = [msgspec.structs.replace(row, number=i) for i, row in enumerate(rows, first_number)]
     priced = [msgspec.structs.replace(row, costs=costing(row)) for row in priced]
     with transaction(db):
         append(db, [(row, None) for row in priced])

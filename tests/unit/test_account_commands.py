@@ -198,6 +198,22 @@ def test_usage_is_a_table_whose_total_is_the_sum(store: KeyStore, capsys: Out) -
     assert rows["total"] == ["3", "0", "30", "15", "0.000000036"]
 
 
+def test_usage_tells_of_costs_in_another_currency(
+    store: KeyStore, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(store)
+    says = "The ledger also has costs in EUR in this period"
+    monkeypatch.setenv("STEELYARD_COST_CURRENCY", "EUR")
+    assert says not in said(capsys, "usage", *MAY)
+    assert json.loads(said(capsys, "usage", "--json", *MAY))["notes"] == []
+    monkeypatch.setenv("STEELYARD_COST_CURRENCY", "USD")
+    assert says in said(capsys, "usage", *MAY).replace("\n", " ")
+    (note,) = json.loads(said(capsys, "usage", "--json", *MAY))["notes"]
+    assert note.startswith(says)
+    assert run(["usage", "--csv", *MAY]) == 0
+    assert says in capsys.readouterr().err
+
+
 def test_usage_fits_the_terminal_and_moves_no_cursor(store: KeyStore, capsys: Out) -> None:
     enter(store)
     out = said(capsys, "usage", "--by", "key,tenant,scenario,model,day", *MAY)

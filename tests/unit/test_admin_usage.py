@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.accounts.quotas import DAY_S, Quotas
 from appliance.accounts.usage import load
+from appliance.ledger.rows import Costs
 from tests.unit.admin_parts import Operator, used
 from tests.unit.api_box import client_of, make_box
 
@@ -85,6 +87,16 @@ async def test_operators_see_usage_by_what_they_ask_for(operator: Operator) -> N
     assert found["rows"][1]["cost"] == "0.00000002"
     one = (await operator.client.get(f"/admin/usage?by=tenant&{period}")).json()
     assert [(row["tenant"], row["requests"]) for row in one["rows"]] == [("ops", 1), ("sales", 2)]
+
+
+async def test_operators_are_told_of_costs_in_another_currency(operator: Operator) -> None:
+    day = datetime(2030, 5, 17, 12, tzinfo=UTC)
+    euros = Costs(currency="EUR", prefill=1, decode=1, cached=0, idle=0)
+    operator.enter(used(1, day), replace(used(2, day + timedelta(days=1)), costs=euros))
+    for last, notes in (("2030-05-17", 0), ("2030-05-18", 1)):
+        asked = f"/admin/usage?from=2030-05-01&to={last}"
+        found = (await operator.client.get(asked)).json()
+        assert (found["currency"], len(found["notes"])) == ("USD", notes)
 
 
 # -- quotas at start -------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from appliance.commands.costcsv import as_csv
 from appliance.commands.costtable import WIDTH, cells_of, decimals, layout, table
 from appliance.config import CostConfig
 from tests.unit.costreport_parts import CONFIG, FIRST, NOW, a_month, ledger
+from tests.unit.test_cost import a_row
 
 TWO_DAYS = Period(date(2026, 1, 1), date(2026, 1, 2), 2 * DAY_NS)
 
@@ -162,6 +163,32 @@ def test_report_tells_of_a_second_currency(tmp_path: Path) -> None:
     assert report(path, CONFIG, ["tenant"], now_ns=NOW).notes == ()
     (note,) = report(path, CostConfig(device_price=1), ["tenant"], now_ns=NOW).notes
     assert note.startswith("The ledger also has costs in EUR")
+
+
+def test_only_the_currencies_of_the_period_are_told_of(tmp_path: Path) -> None:
+    before, after = a_row(wall_ns=FIRST * DAY_NS), a_row(wall_ns=(FIRST + 1) * DAY_NS)
+    path = ledger(tmp_path, [before])
+    ledger(tmp_path, [after], CostConfig(currency="USD", device_price=1), first_number=2)
+    dollars = CostConfig(currency="USD", device_price=1)
+
+    def notes(first: date, config: CostConfig) -> int:
+        last = date(2026, 1, 2)
+        return len(report(path, config, ["day"], now_ns=NOW, first=first, last=last).notes)
+
+    assert notes(date(2026, 1, 1), dollars) == 1
+    assert notes(date(2026, 1, 2), dollars) == 0, "it was told to begin here"
+    assert notes(date(2026, 1, 2), CONFIG) == 1
+
+
+def test_a_currency_between_two_long_spells_of_another_is_told_of(tmp_path: Path) -> None:
+    many, dollars = 1200, CostConfig(currency="USD", device_price=1)
+    first = [a_row(wall_ns=FIRST * DAY_NS)] * many
+    path = ledger(tmp_path, first)
+    ledger(tmp_path, [a_row(wall_ns=FIRST * DAY_NS + 9)], dollars, first_number=many + 1)
+    third = [a_row(wall_ns=(FIRST + 1) * DAY_NS)] * many
+    ledger(tmp_path, third, first_number=many + 2)
+    (note,) = report(path, CONFIG, ["tenant"], now_ns=NOW).notes
+    assert note.startswith("The ledger also has costs in USD")
 
 
 def test_report_tells_when_energy_of_computing_is_left_out() -> None:

@@ -49,7 +49,21 @@ def test_command_prints_table_json_and_csv(
     assert run([*words, "--json", "--by", "model"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["group"] == {"model": "m"}
     assert run([*words, "--csv", "--by", "day", "--by", "key"]) == 0
-    assert capsys.readouterr().out.startswith("day,key,key_name,requests,")
+    out, err = capsys.readouterr()
+    assert out.startswith("day,key,key_name,requests,")
+    assert not err
+
+
+def test_csv_of_two_currencies_says_so_beside_it(
+    config_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger(config_file.parent / "state", a_month())
+    monkeypatch.setenv("STEELYARD_COST_CURRENCY", "USD")
+    words = ["cost", "report", "--config", str(config_file), "--from", "2026-01-01", "--to"]
+    assert run([*words, "2026-01-31", "--csv"]) == 0
+    out, err = capsys.readouterr()
+    assert "The ledger also has costs in EUR" in err
+    assert "EUR" not in out
 
 
 def test_command_says_what_is_wrong_and_what_to_do(
