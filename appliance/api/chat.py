@@ -33,7 +33,7 @@ async def chat_completions(request: Request) -> Response:
     check_bounds(box, shape, terms)
     check_size(box, shape)
     trace.user = shape.user or ""
-    prepared = await box.preparer.chat(job_of(shape))
+    prepared = await box.preparer.chat(job_of(shape), trace.key_id)
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, [prepared])

@@ -35,7 +35,7 @@ async def completions(request: Request) -> Response:
     terms = terms_of(shape)
     check_bounds(box, shape, terms)
     trace.user = shape.user or ""
-    prepared = await prepare_prompts(box, shape, shape.prompt)
+    prepared = await prepare_prompts(box, trace.key_id, shape, shape.prompt)
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, prepared)
@@ -65,9 +65,10 @@ def terms_of(shape: CompletionRequest) -> Terms:
 
 
 async def prepare_prompts(
-    box: Box, shape: Generation, prompt: Prompt, *, add_special: bool = True
+    box: Box, key: str, shape: Generation, prompt: Prompt, *, add_special: bool = True
 ) -> list[Prepared]:
-    """Every prompt, tokenised and with the request's grammar. Raises BadRequest."""
+    """Every prompt, tokenised and with the request's grammar, for the key of this id. Raises
+    BadRequest."""
     found = []
     for entry in prompts_of(prompt):
         if isinstance(entry, list):
@@ -81,7 +82,7 @@ async def prepare_prompts(
             closing=has_budget(shape),
         )
         try:
-            found.append(await box.preparer.text(job))
+            found.append(await box.preparer.text(job, key))
         except BadRequest as fault:
             fault.param = "prompt" if fault.param == "messages" else fault.param
             raise

@@ -21,11 +21,12 @@ async def events(request: Request) -> Response:
     """Frames `live` (ten a second), `rows` (two) and `state` (one), each whole, until the client
     leaves; a slow one misses frames. `?frames=live,state` for some of them alone; `?once=1`: one
     of each kind, and the end."""
-    kinds, feed = _kinds(request), feed_of(request)
+    kinds, feed, trace = _kinds(request), feed_of(request), trace_of(request)
     if _once(request) or request.method == "HEAD":
         data = b"".join(told.data for told in feed.made(kinds))
         return Response(data, headers=_HEADERS, media_type="text/event-stream")
-    return _Stream(feed, feed.listen(kinds), box_of(request), trace_of(request).key_id)
+    listener = feed.listen(kinds, operator="admin" in trace.scopes)
+    return _Stream(feed, listener, box_of(request), trace.key_id)
 
 
 def feed_of(request: Request) -> Feed:

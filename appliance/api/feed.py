@@ -24,6 +24,8 @@ Kind = Literal["live", "rows", "state"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_LISTENERS = 16
 """More consoles than a box has operators."""
+KEPT_LISTENERS = 4
+"""Of those, for operators alone: a dashboard's key must not lock them out."""
 TURN_S = 0.1
 _ROWS_S, _LOOK_S, _READ_S = 0.5, 1.0, 10.0
 """Between two frames of rows; two looks, each with a frame of the state; two questions to the
@@ -33,8 +35,9 @@ ledger's file."""
 class Listener:
     """One console. `next` waits until there is something new."""
 
-    def __init__(self, kinds: Collection[Kind]) -> None:
+    def __init__(self, kinds: Collection[Kind], *, operator: bool = False) -> None:
         self.kinds = frozenset(kinds)
+        self.operator = operator
         self._newest: dict[Kind, bytes] = {}
         self._arrived = asyncio.Event()
         self._over = False
@@ -102,15 +105,11 @@ class Feed:
         await self.watch.verifying.close()
         await self.watch.calibrating.close()
 
-    def listen(self, kinds: Collection[Kind]) -> Listener:
+    def listen(self, kinds: Collection[Kind], *, operator: bool = False) -> Listener:
         """A new listener, which has a frame of each kind already. Raises Unavailable."""
-        if len(self._listeners) >= MOST_LISTENERS:
-            raise Unavailable(
-                f"{MOST_LISTENERS} consoles are open already: close one",
-                retry_after=5,
-                code="too_many_consoles",
-            )
-        listener = Listener(kinds)
+        if (full := self._full(operator)) is not None:
+            raise Unavailable(full, retry_after=5, code="too_many_consoles")
+        listener = Listener(kinds, operator=operator)
         self._tell(listener, self.made(kinds))
         self._listeners.add(listener)
         if self._over:
@@ -118,6 +117,19 @@ class Feed:
         self.start()
         self._wake.set()
         return listener
+
+    def _full(self, operator: bool) -> str | None:
+        """Why there is no place; None where there is one."""
+        if len(self._listeners) >= MOST_LISTENERS:
+            return f"{MOST_LISTENERS} consoles are open already: close one"
+        most = MOST_LISTENERS - KEPT_LISTENERS
+        if operator or sum(not each.operator for each in self._listeners) < most:
+            return None
+        return (
+            f"{most} consoles without the scope admin are open already, and the other "
+            f"{KEPT_LISTENERS} places are kept for operators: close one of the {most}, or use a "
+            "key with the scope admin"
+        )
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)

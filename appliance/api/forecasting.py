@@ -78,9 +78,9 @@ async def forecast(request: Request) -> Response:
     check_bounds(box, shape, terms)
     if isinstance(shape, ChatRequest):
         check_size(box, shape)
-        prompts = [await box.preparer.chat(job_of(shape))]
+        prompts = [await box.preparer.chat(job_of(shape), trace.key_id)]
     else:
-        prompts = await prepare_prompts(box, shape, shape.prompt)
+        prompts = await prepare_prompts(box, trace.key_id, shape, shape.prompt)
     found = await _prospect(box, trace, shape, terms, prompts)
     return json_response(found, ignored_header(ignored))
 

@@ -80,7 +80,9 @@ async def completion(request: Request) -> Response:
     terms = _terms(shape)
     check_bounds(box, shape, terms)
     add_special = shape.add_special is not False
-    prepared = await prepare_prompts(box, shape, shape.prompt, add_special=add_special)
+    prepared = await prepare_prompts(
+        box, trace.key_id, shape, shape.prompt, add_special=add_special
+    )
     if terms.logprobs >= 0:
         await pieces_of(request).load()
     flight = await embark(box, request, trace, shape, terms, prepared)

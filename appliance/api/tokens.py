@@ -14,6 +14,7 @@ from appliance.api.chat_shapes import RenderRequest
 from appliance.api.intake import check_tokens, resolve_model
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import DetokenizeRequest, TokenizeRequest
+from appliance.api.trace import trace_of
 from appliance.prepare.messages import Piece, TokenizeJob
 
 MANY = 16_384
@@ -30,7 +31,8 @@ async def tokenize(request: Request) -> Response:
             content=shape.content,
             add_special=bool(shape.add_special),
             parse_special=shape.parse_special is not False,
-        )
+        ),
+        trace_of(request).key_id,
     )
     told = partial(_told, pieces, bool(shape.with_pieces), ignored_header(ignored))
     return await asyncio.to_thread(told) if len(pieces) > MANY else told()
@@ -59,7 +61,8 @@ async def detokenize(request: Request) -> Response:
     shape, ignored = await read_shape(request, DetokenizeRequest)
     resolve_model(box, shape.model)
     check_tokens(box, shape.tokens, "tokens")
-    text = await box.preparer.detokenize(shape.tokens) if shape.tokens else ""
+    key = trace_of(request).key_id
+    text = await box.preparer.detokenize(shape.tokens, key) if shape.tokens else ""
     return json_response({"content": text}, ignored_header(ignored))
 
 
@@ -69,5 +72,5 @@ async def apply_template(request: Request) -> Response:
     shape, ignored = await read_shape(request, RenderRequest)
     resolve_model(box, shape.model)
     check_size(box, shape)
-    prompt = await box.preparer.render(job_of(shape))
+    prompt = await box.preparer.render(job_of(shape), trace_of(request).key_id)
     return json_response({"prompt": prompt}, ignored_header(ignored))

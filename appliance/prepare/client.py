@@ -4,13 +4,13 @@ One job travels at a time, so the job that the child dies or hangs on is known. 
 its time fails and the child is killed; one that the child dies on is tried once more, as the cause
 may lie elsewhere. Waiting jobs never notice more than the delay, however many of those before them
 do that: only a child that does not come up, or dies while it does nothing, counts as a failure.
+Whose job is next, and who is turned away when too many wait: `turns.py`.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
@@ -49,6 +49,7 @@ from appliance.prepare.messages import (
     VocabularyJob,
     frame,
 )
+from appliance.prepare.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +92,14 @@ class PrepareSnapshot(msgspec.Struct, frozen=True):
 class _Ticket:
     """One job on its way."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, key: str) -> None:
         try:
             self.frame = frame(job)
         except Unsendable as error:
             raise BadRequest(
                 f"the request holds text or numbers that no model can take: {error}"
             ) from error
+        self.key = key
         self.attempts = 0
         self.answer: asyncio.Future[Prepared | Pieces | Text] = (
             asyncio.get_running_loop().create_future()
@@ -119,7 +121,8 @@ class _Ticket:
 
 
 class Preparer:
-    """Prepares requests. All methods belong to the event loop that called `start`."""
+    """Prepares requests. All methods belong to the event loop that called `start`. `key` is the id
+    of the key that asks: keys take turns."""
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class Preparer:
         """`chat_template` is used instead of the model's own."""
         self._limits = limits or PrepareLimits()
         self._opening = Open(model_path, self._limits, chat_template)
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: Turns[_Ticket] = Turns()
         self._wake = asyncio.Event()
         self._child: Child | None = None
         self._opened: Opened | None = None
@@ -174,62 +177,75 @@ class Preparer:
             template_source=self._opened.template_source if self._opened else "fallback",
         )
 
-    async def chat(self, job: ChatJob) -> Prepared:
+    async def chat(self, job: ChatJob, key: str = "") -> Prepared:
         """Renders, tokenises and constrains a chat."""
-        result = await self._ask(job)
+        result = await self._ask(job, key)
         assert isinstance(result, Prepared)
         return result
 
-    async def text(self, job: TextJob) -> Prepared:
+    async def text(self, job: TextJob, key: str = "") -> Prepared:
         """Tokenises (or checks) and constrains a raw prompt."""
-        result = await self._ask(job)
+        result = await self._ask(job, key)
         assert isinstance(result, Prepared)
         return result
 
-    async def render(self, job: ChatJob) -> str:
+    async def render(self, job: ChatJob, key: str = "") -> str:
         """The chat's prompt text."""
-        result = await self._ask(RenderJob(job))
+        result = await self._ask(RenderJob(job), key)
         assert isinstance(result, Text)
         return result.text
 
-    async def tokenize(self, job: TokenizeJob) -> tuple[Piece, ...]:
-        result = await self._ask(job)
+    async def tokenize(self, job: TokenizeJob, key: str = "") -> tuple[Piece, ...]:
+        result = await self._ask(job, key)
         assert isinstance(result, Pieces)
         return result.pieces
 
-    async def detokenize(self, tokens: Sequence[int]) -> str:
+    async def detokenize(self, tokens: Sequence[int], key: str = "") -> str:
         """The tokens' text, control tokens included."""
-        result = await self._ask(DetokenizeJob(list(tokens)))
+        result = await self._ask(DetokenizeJob(list(tokens)), key)
         assert isinstance(result, Text)
         return result.text
 
     async def vocabulary(self) -> tuple[bytes, ...]:
         """Every token's piece by its id."""
-        result = await self._ask(VocabularyJob())
+        result = await self._ask(VocabularyJob(), "")
         assert isinstance(result, Pieces)
         return tuple(piece.piece for piece in result.pieces)
 
-    async def _ask(self, job: Job) -> Prepared | Pieces | Text:
+    async def _ask(self, job: Job, key: str) -> Prepared | Pieces | Text:
         """Queues the job. A caller that is cancelled takes its job out of the queue again."""
-        self._admit()
-        ticket = _Ticket(job)
-        self._waiting.append(ticket)
-        self._wake.set()
+        self._admit(key)
+        ticket = _Ticket(job, key)
+        self._join(ticket)
         try:
             return await ticket.answer
         finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(ticket)
+            self._waiting.leave(key, ticket)
 
-    def _admit(self) -> None:
+    def _admit(self, key: str) -> None:
         if self._farewell is not None or self._runner is None:
             raise (self._farewell or shutting_down)()
         if self._child is None and self._failures >= _GIVE_UP:
             raise Unavailable(f"requests cannot be prepared: {self._last_failure}")
-        if len(self._waiting) >= self._limits.waiting:
+        if self._full() and not self._waiting.may_give_way(key):
             raise Overloaded(
                 f"{len(self._waiting)} requests wait to be prepared already", retry_after=1.0
             )
+
+    def _join(self, ticket: _Ticket) -> None:
+        if self._full() and (other := self._waiting.give_way(ticket.key)) is not None:
+            other.fail(
+                Overloaded(
+                    f"{len(self._waiting) + 1} requests wait to be prepared, most of them of this "
+                    "key: the newest makes room for another key's",
+                    retry_after=1.0,
+                )
+            )
+        self._waiting.join(ticket.key, ticket)
+        self._wake.set()
+
+    def _full(self) -> bool:
+        return len(self._waiting) >= self._limits.waiting
 
     async def _run(self) -> None:
         """Keeps a child alive and feeds it."""
@@ -251,7 +267,7 @@ class Preparer:
         child = self._child
         assert child is not None
         while self._waiting:
-            await self._do(child, self._waiting.popleft())
+            await self._do(child, self._waiting.next())
         child.check()
         self._wake.clear()
         await self._wake.wait()
@@ -271,7 +287,7 @@ class Preparer:
             self._retry(ticket)
             raise _LostOnJob(str(lost)) from lost
         except asyncio.CancelledError:
-            self._waiting.appendleft(ticket)
+            self._waiting.again(ticket.key, ticket)
             raise
 
     async def _exchange(self, child: Child, data: bytes) -> Answer:
@@ -306,7 +322,7 @@ class Preparer:
 
     def _retry(self, ticket: _Ticket) -> None:
         if ticket.attempts < _ATTEMPTS:
-            self._waiting.appendleft(ticket)
+            self._waiting.again(ticket.key, ticket)
             return
         ticket.fail(
             BadRequest(
@@ -340,7 +356,7 @@ class Preparer:
 
     def _refuse_all(self, error: Callable[[], ApiError]) -> None:
         while self._waiting:
-            self._waiting.popleft().fail(error())
+            self._waiting.next().fail(error())
 
 
 class _LostOnJob(ChildLost):

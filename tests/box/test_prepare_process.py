@@ -116,6 +116,8 @@ async def test_cancelled_job_leaves_the_queue(preparer: Preparer) -> None:
     await asyncio.sleep(0)
     for job in jobs[1:]:
         job.cancel()
+    await asyncio.wait(jobs[1:])
+    assert preparer.snapshot().waiting <= 1
     await asyncio.wait(jobs)
     assert jobs[0].result().prompt
     assert preparer.snapshot().waiting == 0
@@ -128,6 +130,28 @@ async def test_full_queue_is_refused() -> None:
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert any(isinstance(result, Overloaded) for result in results)
     assert any(isinstance(result, Prepared) for result in results)
+    await preparer.stop()
+
+
+async def test_one_key_cannot_fill_the_queue_for_others() -> None:
+    preparer = Preparer(MODEL, PrepareLimits(waiting=6))
+    await preparer.start()
+    done: list[str] = []
+
+    async def ask(name: str, key: str) -> None:
+        await preparer.chat(user("x"), key=key)
+        done.append(name)
+
+    many = [asyncio.create_task(ask(f"a{number}", "a")) for number in range(6)]
+    one = asyncio.create_task(ask("b", "b"))
+    late = asyncio.create_task(ask("late", "a"))
+    *served, last, refused = await asyncio.gather(one, *many, late, return_exceptions=True)
+    assert served == [None] * 6
+    assert isinstance(last, Overloaded)
+    assert "makes room for another key" in last.message
+    assert isinstance(refused, Overloaded)
+    assert "6 requests wait" in refused.message
+    assert done == ["a0", "b", "a1", "a2", "a3", "a4"]
     await preparer.stop()
 
 

@@ -277,16 +277,20 @@ class BytePreparer:
     def __init__(self) -> None:
         self.prepared = Prepared(prompt=(), text="")
         self.jobs: list[ChatJob | TextJob] = []
+        self.keys: list[str] = []
+        """For whom, job by job."""
 
     def snapshot(self) -> PrepareSnapshot:
         return PrepareSnapshot(alive=True, pid=2, chat_template="{{ messages }}")
 
-    async def chat(self, job: ChatJob) -> Prepared:
+    async def chat(self, job: ChatJob, key: str = "") -> Prepared:
         self.jobs.append(job)
+        self.keys.append(key)
         return self._with("".join(message["content"] for message in job.messages))
 
-    async def text(self, job: TextJob) -> Prepared:
+    async def text(self, job: TextJob, key: str = "") -> Prepared:
         self.jobs.append(job)
+        self.keys.append(key)
         if isinstance(job.prompt, str):
             return self._with(job.prompt)
         return Prepared(prompt=tuple(job.prompt), text="")
@@ -303,13 +307,16 @@ class BytePreparer:
             closing=ready.closing,
         )
 
-    async def render(self, job: ChatJob) -> str:
+    async def render(self, job: ChatJob, key: str = "") -> str:
+        self.keys.append(key)
         return "".join(message["content"] for message in job.messages)
 
-    async def tokenize(self, job: TokenizeJob) -> tuple[Piece, ...]:
+    async def tokenize(self, job: TokenizeJob, key: str = "") -> tuple[Piece, ...]:
+        self.keys.append(key)
         return tuple(Piece(byte, bytes([byte])) for byte in job.content.encode())
 
-    async def detokenize(self, tokens: Sequence[int]) -> str:
+    async def detokenize(self, tokens: Sequence[int], key: str = "") -> str:
+        self.keys.append(key)
         return bytes(tokens).decode("utf-8", "replace")
 
     async def vocabulary(self) -> tuple[bytes, ...]:

@@ -184,7 +184,7 @@ async def test_refusals_are_real_statuses_also_for_streams(
 async def test_a_bad_template_or_grammar_is_the_clients_fault(tmp_path: Path) -> None:
     box = make_box(tmp_path)
 
-    async def refuse(job: Any) -> Prepared:
+    async def refuse(job: Any, key: str) -> Prepared:
         raise BadRequest("no", param="grammar", code="grammar_timeout")
 
     preparer: Any = box.preparer

@@ -16,6 +16,7 @@ from appliance.api.console_shapes import (
     Past,
     Who,
 )
+from appliance.api.feed import KEPT_LISTENERS, MOST_LISTENERS
 from appliance.frames import Live, Rows, State
 from appliance.observe.logs import RECENT, Ring
 from tests.unit.api_box import chat, client_of, make_box
@@ -44,6 +45,19 @@ async def test_a_key_for_metrics_may_listen_and_one_for_inference_may_not(desk: 
         key = {"X-Api-Key": desk.box.keys.create(scope, [scope])}
         assert (await desk.client.get("/events?once=1", headers=key)).status_code == status
     assert (await client_of(desk.box, peer="10.0.0.9").get("/events?once=1")).status_code == 401
+
+
+async def test_keys_for_metrics_cannot_keep_the_operator_from_listening(desk: Desk) -> None:
+    watching = {"X-Api-Key": desk.box.keys.create("dashboard", ["metrics", "infer"])}
+    for _ in range(MOST_LISTENERS - KEPT_LISTENERS):
+        desk.app.state.feed.listen(["live"])
+    desk.app.state.feed.end()  # who is let in nevertheless gets an answer that ends
+    refused = await desk.client.get("/events", headers=watching)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (503, "too_many_consoles")
+    assert refused.headers["Retry-After"] == "5"
+    assert (await desk.client.get("/events", headers=desk.headers)).status_code == 200
+    assert (await desk.client.get("/events?once=1", headers=watching)).status_code == 200
 
 
 @pytest.mark.parametrize("query", ["frames=live,colour", "once=yes"])

@@ -163,6 +163,12 @@ def test_routes_of_the_page_are_those_of_the_box() -> None:
     assert named == paths
 
 
+def test_page_says_which_routes_count_against_quotas() -> None:
+    text = HTTP.read_text().partition("\nThese limits count")[2].partition("All others are free")[0]
+    counted = {path for route in ROUTES if route.generates for path in route.paths}
+    assert set(SPAN.findall(text)) - {"POST"} == counted | {"/admin/audit/{trace_id}/replay"}
+
+
 def test_scopes_of_the_page_are_those_of_the_table() -> None:
     rows = dict(
         re.findall(r"^\| `((?:GET|POST|DELETE) \S+?)`.*\| (\w+) \|$", HTTP.read_text(), re.M)

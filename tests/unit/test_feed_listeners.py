@@ -7,7 +7,7 @@ import pytest
 
 from appliance import frames
 from appliance.api.box import Box
-from appliance.api.feed import KINDS, MOST_LISTENERS, Feed, Listener
+from appliance.api.feed import KEPT_LISTENERS, KINDS, MOST_LISTENERS, Feed, Listener
 from appliance.api.watch import Watch
 from appliance.errors import Unavailable
 from appliance.frames import Live, Rows, State
@@ -102,12 +102,39 @@ async def test_nothing_is_made_for_kinds_that_nobody_wants(box: Box) -> None:
 
 async def test_listeners_are_bounded(box: Box) -> None:
     feed = Feed(Watch(box))
-    ears = [feed.listen(["live"]) for _ in range(MOST_LISTENERS)]
-    with pytest.raises(Unavailable) as refused:
-        feed.listen(["live"])
-    assert refused.value.code == "too_many_consoles"
+    ears = [feed.listen(["live"], operator=True) for _ in range(MOST_LISTENERS)]
+    for operator in (True, False):
+        with pytest.raises(Unavailable, match="16 consoles are open") as refused:
+            feed.listen(["live"], operator=operator)
+        assert refused.value.code == "too_many_consoles"
     feed.leave(ears[0])
     feed.listen(["live"])
+    await feed.close()
+
+
+async def test_who_is_no_operator_cannot_take_every_place(box: Box) -> None:
+    feed = Feed(Watch(box))
+    theirs = MOST_LISTENERS - KEPT_LISTENERS
+    ears = [feed.listen(["live"]) for _ in range(theirs)]
+    with pytest.raises(Unavailable, match=f"other 4 places are kept .* one of the {theirs}"):
+        feed.listen(["live"])
+    operators = [feed.listen(["live"], operator=True) for _ in range(KEPT_LISTENERS)]
+    with pytest.raises(Unavailable, match="16 consoles are open"):
+        feed.listen(["live"], operator=True)
+    feed.leave(operators[0])
+    with pytest.raises(Unavailable, match="admin"):
+        feed.listen(["live"])
+    feed.leave(ears[0])
+    feed.listen(["live"])
+    await feed.close()
+
+
+async def test_operators_leave_their_usual_share_to_others(box: Box) -> None:
+    feed = Feed(Watch(box))
+    for _ in range(KEPT_LISTENERS):
+        feed.listen(["live"], operator=True)
+    for _ in range(MOST_LISTENERS - KEPT_LISTENERS):
+        feed.listen(["live"])
     await feed.close()
 
 

@@ -172,8 +172,8 @@ async def test_request_keeps_the_model_that_it_was_prepared_for(tmp_path: Path) 
     prepared, go_on = asyncio.Event(), asyncio.Event()
     prepare = former.preparer.chat
 
-    async def slow(job: Any) -> Any:
-        found = await prepare(job)
+    async def slow(job: Any, key: str) -> Any:
+        found = await prepare(job, key)
         prepared.set()
         await go_on.wait()
         return found
