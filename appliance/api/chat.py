@@ -26,17 +26,9 @@ from appliance.prepare.messages import ChatJob, Prepared
 
 async def chat_completions(request: Request) -> Response:
     """Prepared and admitted before the first header goes out: a refusal is a real status."""
-    box, trace = box_of(request), trace_of(request)
+    box = box_of(request)
     shape, ignored = await read_shape(request, ChatRequest)
-    resolve_model(box, shape.model)
-    terms = terms_of(shape)
-    check_bounds(box, shape, terms)
-    check_size(box, shape)
-    trace.user = shape.user or ""
-    prepared = await box.preparer.chat(job_of(shape), trace.key_id)
-    if terms.logprobs >= 0:
-        await pieces_of(request).load()
-    flight = await embark(box, request, trace, shape, terms, [prepared])
+    prepared, flight = await taken_aboard(request, shape, terms_of(shape))
     talk = Talk(box, shape, prepared, flight)
     headers = ignored_header(ignored)
     if shape.stream:
@@ -48,6 +40,21 @@ async def chat_completions(request: Request) -> Response:
     headers |= await flight.headers()  # first: the body tells the same forecast
     body = talk.whole(gathered)
     return json_response(body, {**headers, HEADER: talk.digests.all})
+
+
+async def taken_aboard(
+    request: Request, shape: ChatRequest, terms: Terms
+) -> tuple[Prepared, Flight]:
+    """A chat that was read is checked, prepared and admitted. Raises ApiError."""
+    box, trace = box_of(request), trace_of(request)
+    resolve_model(box, shape.model)
+    check_bounds(box, shape, terms)
+    check_size(box, shape)
+    trace.user = shape.user or ""
+    prepared = await box.preparer.chat(job_of(shape), trace.key_id)
+    if terms.logprobs >= 0:
+        await pieces_of(request).load()
+    return prepared, await embark(box, request, trace, shape, terms, [prepared])
 
 
 def check_size(box: Box, shape: Templated) -> None:

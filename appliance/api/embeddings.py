@@ -11,18 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.bodies import ignored_header, read_shape
-from appliance.api.encoding import BATCH, EncoderRoom, encoded, too_long
+from appliance.api.encoding import BATCH, EncoderRoom, EncoderUsage, encoded, too_long
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import EmbeddingRequest, Prompt, prompts_of
 from appliance.api.trace import trace_of
 from appliance.errors import BadRequest
 from appliance.forecast import encoder
 from appliance.forecast.encoder import TextTooLongError, Vector
-
-
-class EmbeddingUsage(msgspec.Struct):
-    prompt_tokens: int
-    total_tokens: int
 
 
 class Embedding(msgspec.Struct):
@@ -34,7 +29,7 @@ class Embedding(msgspec.Struct):
 class Embeddings(msgspec.Struct):
     data: list[Embedding]
     model: str
-    usage: EmbeddingUsage
+    usage: EncoderUsage
     object: Literal["list"] = "list"
 
 
@@ -64,7 +59,7 @@ def _told(
     answer = Embeddings(
         data=[Embedding(i, _written(vector, as_text)) for i, vector in enumerate(vectors)],
         model=encoder.NAME,
-        usage=EmbeddingUsage(tokens, tokens),
+        usage=EncoderUsage(tokens, tokens),
     )
     return json_response(answer, headers)
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from appliance.api.boarding import caller_of, pass_of
@@ -27,6 +28,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 Input = str | list[int]
 """A text, or the encoder's own token ids."""
+
+
+class EncoderUsage(msgspec.Struct):
+    """What the encoder read, as clients see it."""
+
+    prompt_tokens: int
+    total_tokens: int
 
 
 class EncoderRoom:

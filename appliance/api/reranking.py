@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from appliance.api.bodies import ignored_header, read_shape
-from appliance.api.encoding import EncoderRoom, encoded, too_long
+from appliance.api.encoding import EncoderRoom, EncoderUsage, encoded, too_long
 from appliance.api.replies import json_response
 from appliance.api.text_shapes import INPUTS, RerankRequest
 from appliance.api.trace import trace_of
@@ -26,11 +26,6 @@ WINDOW = MAX_TOKENS - 2
 STRIDE = WINDOW * 3 // 4
 """From one window to the next: a quarter is read twice, so that few sentences are seen in halves
 alone."""
-
-
-class Usage(msgspec.Struct):
-    prompt_tokens: int
-    total_tokens: int
 
 
 class Text(msgspec.Struct):
@@ -46,7 +41,7 @@ class Ranked(msgspec.Struct, omit_defaults=True):
 class Ranking(msgspec.Struct):
     model: str
     results: list[Ranked]
-    usage: Usage
+    usage: EncoderUsage
     object: str = "list"
 
 
@@ -92,7 +87,7 @@ async def rerank(request: Request) -> Response:
     results = [
         Ranked(i, scores[i], Text(texts[i]) if shape.return_documents else None) for i in order
     ]
-    usage = Usage(trace.prompt_tokens, trace.prompt_tokens)
+    usage = EncoderUsage(trace.prompt_tokens, trace.prompt_tokens)
     return json_response(Ranking(encoder.NAME, results, usage), headers)
 
 

@@ -13,17 +13,15 @@ from starlette.responses import Response
 
 from appliance.api.bodies import ignored_header, parse, read_shape
 from appliance.api.box import box_of
-from appliance.api.chat import check_size, job_of, terms_of
+from appliance.api.chat import taken_aboard, terms_of
 from appliance.api.chat_shapes import ChatRequest
 from appliance.api.digests import HEADER
 from appliance.api.gather import gather
-from appliance.api.intake import check_bounds, embark, resolve_model
 from appliance.api.replies import json_response, pieces_of
 from appliance.api.responses_items import messages_of
 from appliance.api.responses_shapes import AllowedTools, ChosenFunction, ResponsesRequest
 from appliance.api.responses_stream import ResponseStream, ResponseWriter
 from appliance.api.responses_telling import Telling
-from appliance.api.trace import trace_of
 from appliance.errors import ApiError
 
 _SAME = {
@@ -47,19 +45,12 @@ _FUNCTION = re.compile(r"^(tools\[\d+\])\.function")
 async def respond(request: Request) -> Response:
     """A chat in the form of OpenAI's Responses API. Nothing is stored: previous_response_id,
     conversation and background are refused."""
-    box, trace = box_of(request), trace_of(request)
+    box = box_of(request)
     asked, ignored = await read_shape(request, ResponsesRequest)
     with _renamed():
         shape = chat_of(asked)
-        resolve_model(box, shape.model)
         terms = replace(terms_of(shape), prefix="resp_", param="input")
-        check_bounds(box, shape, terms)
-        check_size(box, shape)
-        trace.user = shape.user or ""
-        prepared = await box.preparer.chat(job_of(shape), trace.key_id)
-        if terms.logprobs >= 0:
-            await pieces_of(request).load()
-        flight = await embark(box, request, trace, shape, terms, [prepared])
+        prepared, flight = await taken_aboard(request, shape, terms)
     telling = Telling(box, asked, prepared, flight)
     headers = ignored_header(ignored)
     if asked.stream:
